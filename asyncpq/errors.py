@@ -6,7 +6,7 @@ Some classes also derive from the builtin that Python users expect (``FileNotFou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
@@ -35,6 +35,33 @@ def _cut(text: str) -> str:
     return text if len(text) <= 2 * _HALF else f"{text[:_HALF]}...{text[-_HALF:]}"
 
 
+class Hint(str):
+    """A hint in the words of the library, whose ``command`` says the same in the words of the command line.
+
+    A hint that names no argument of Python is right for both, and a plain ``str``. ``text + hint`` and ``hint + text``
+    add the text to both.
+    """
+
+    command: str
+
+    def __new__(cls, library: str, command: str = "") -> Hint:
+        """``command`` is left out by pickle alone, which sets it later."""
+        hint = super().__new__(cls, library)
+        hint.command = command
+        return hint
+
+    def __add__(self, text: str) -> Hint:
+        return Hint(str(self) + text, self.command + text)
+
+    def __radd__(self, text: str) -> Hint:
+        return Hint(text + str(self), text + self.command)
+
+
+def command_words(text: str) -> str:
+    """Return ``text`` in the words of the command line, if it has them."""
+    return text.command if isinstance(text, Hint) else text
+
+
 class AsyncpqError(Exception):
     """Base of every error that asyncpq raises on purpose.
 
@@ -43,7 +70,8 @@ class AsyncpqError(Exception):
         url: the object, without user info, query string or secrets.
         byte_range: ``(start, stop)`` in the object, stop exclusive.
         column: dotted path of the column.
-        hint: what the caller can do; by default the ``default_hint`` of the class, which fits each of its errors.
+        hint: what the caller can do, a :class:`Hint` if the command line must say it in other words; by default the
+            ``default_hint`` of the class, which fits each of its errors.
     """
 
     default_hint: ClassVar[str | None] = None
@@ -65,6 +93,14 @@ class AsyncpqError(Exception):
         self.hint: str | None = self.default_hint if hint is None else hint
 
     def __str__(self) -> str:
+        return self._text(self.hint)
+
+    def command_text(self, options: Collection[str] = ()) -> str:
+        """Return the error's text in the words of the command line. ``options``: names of the command's parameters,
+        which are spelled as options."""
+        return self._text(None if self.hint is None else command_words(self.hint))
+
+    def _text(self, hint: str | None) -> str:
         parts = [_cut(printable(self.message))]
         if self.column is not None:
             parts.append(f"column {_cut(printable(self.column))!r}")
@@ -73,7 +109,7 @@ class AsyncpqError(Exception):
         if self.url is not None:
             parts.append(_cut(printable(self.url)))
         text = "; ".join(parts)
-        return f"{text}. {self.hint}" if self.hint else text
+        return f"{text}. {hint}" if hint else text
 
     def locate(
         self, *, url: str | None = None, byte_range: tuple[int, int] | None = None, column: str | None = None
@@ -101,7 +137,28 @@ def located(
 
 
 class InvalidOptionError(AsyncpqError, ValueError):
-    """An argument or option has a value that is not allowed, or contradicts another one."""
+    """An argument or option has a value that is not allowed, or contradicts another one.
+
+    Args:
+        option: the name of the argument, if the message begins with it: ``"rows"`` of ``rows=3: must be a list``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        option: str | None = None,
+        url: str | None = None,
+        byte_range: tuple[int, int] | None = None,
+        column: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, url=url, byte_range=byte_range, column=column, hint=hint)
+        self.option = option
+
+    def command_text(self, options: Collection[str] = ()) -> str:
+        text, name = super().command_text(options), self.option
+        return f"--{name.replace('_', '-')}{text.removeprefix(name)}" if name and name in options else text
 
 
 class UsageError(AsyncpqError, RuntimeError):
@@ -176,7 +233,9 @@ class ObjectChangedError(StoreError):
 
     is_gone: bool = False  # the object does not exist any more
 
-    default_hint: ClassVar[str | None] = "Open it again, or call await file.refresh(), to read the new version."
+    default_hint: ClassVar[str | None] = Hint(
+        "Open it again, or call await file.refresh(), to read the new version.", "Repeat the command."
+    )
 
 
 class InvalidResponseError(StoreError):
@@ -264,8 +323,8 @@ NAMES_SHOWN: Final = 8
 _CHARACTERS_SHOWN: Final = 60
 
 #: Hint of the error for a missing file that an index lists.
-GONE_SINCE: Final = (
-    "The index still lists it. If other programs write and remove the files, `await index.refresh()` updates the index."
+GONE_SINCE: Final = "The index still lists it. If other programs write and remove the files, " + Hint(
+    "`await index.refresh()` updates the index.", "`asyncpq index refresh` updates the index."
 )
 
 
@@ -278,16 +337,28 @@ def many_files(url: str) -> str:
     """Return the hint for a missing object at ``url`` that was opened as one file: the url may be a folder or
     pattern."""
     if url.lower().startswith(("http://", "https://")):
-        return "HTTP has no listings: to read many files, pass a list of their urls to Session.open_dataset."
-    return "If it is a prefix, a folder or a pattern of many files, Session.open_dataset reads it."
+        return "HTTP has no listings: " + Hint(
+            "to read many files, pass a list of their urls to Session.open_dataset.", "read the files one by one."
+        )
+    return Hint(
+        "If it is a prefix, a folder or a pattern of many files, Session.open_dataset reads it.",
+        "End the url of a folder with /.",
+    )
 
 
 def stray_file(folder: str, url: str) -> str:
     """Return the hint for a file at ``url`` that is not Parquet, found in a dataset of all files below ``folder``."""
     skip = 'pass on_bad_file="skip" to leave out files that are not Parquet.'
     if url.lower().endswith((".parquet", ".parq", ".pq")):
-        return f"The file is damaged or cut off; {skip}"
-    return f'Name the files by a pattern, such as "{folder}**/*.parquet", or {skip}'
+        damaged = "The file is damaged or cut off; "
+        return damaged + Hint(skip, "a pattern of the others leaves it out.")
+    return f'Name the files by a pattern, such as "{folder}**/*.parquet"' + Hint(f", or {skip}", ".")
+
+
+def limit_hint(name: str) -> Hint:
+    """Return the hint of a file that is larger than a field of :class:`asyncpq.LimitOptions` allows."""
+    raised = f"LimitOptions.{name} if the file is trusted."
+    return Hint(f"Raise {raised}", f"In Python, raise {raised}")
 
 
 _LONGEST_NAME: Final = 200

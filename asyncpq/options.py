@@ -31,21 +31,21 @@ def _is_number(value: object) -> bool:
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     """Raise InvalidOptionError if ``value``, the argument called ``name``, is not one of ``known``."""
     if value not in known:
-        raise InvalidOptionError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
+        raise InvalidOptionError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}", option=name)
 
 
 def whole_number(name: str, value: Any, least: int) -> int | None:
     """Check and return ``value``, the argument called ``name``: None, or an integer of at least ``least``. Raises
     InvalidOptionError."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}", option=name)
     return value
 
 
 def require_whole(name: str, value: object, least: int = 1) -> None:
     """Raise InvalidOptionError if ``value``, the argument called ``name``, is not an integer of at least ``least``."""
     if type(value) is not int or value < least:
-        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}", option=name)
 
 
 def _require_numbers(options: object, at_least: float, *names: str) -> None:
@@ -77,7 +77,7 @@ def _require_flags(options: object, *names: str) -> None:
 
 def _require(condition: bool, name: str, value: object, rule: str) -> None:
     if not condition:
-        raise InvalidOptionError(f"{name}={value!r}: {rule}")
+        raise InvalidOptionError(f"{name}={value!r}: {rule}", option=name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

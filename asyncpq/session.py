@@ -120,6 +120,7 @@ class Session(Unpicklable):
         if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
             raise InvalidOptionError(
                 f"on_event={on_event!r}: must be a function, and not an async function",
+                option="on_event",
                 hint="Pass a function with one argument, the event; it may start tasks, but must not block.",
             )
         self._disk: DiskCache | None = None
@@ -247,6 +248,7 @@ class Session(Unpicklable):
         if not isinstance(url, (str, os.PathLike)):
             raise InvalidOptionError(
                 f"url={url!r}: must be a str or a path",
+                option="url",
                 hint="Session.open_dataset reads a list of files." if type(url) in (list, tuple) else None,
             )
         text = os.fspath(url)

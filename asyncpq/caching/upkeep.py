@@ -61,9 +61,11 @@ async def _in_folder(path: str | os.PathLike[str], work: Callable[[EntryFolder],
         return await asyncio.to_thread(working)
     except FileNotFoundError:
         message = f"there is no disk cache at {options.path}"
-        raise InvalidOptionError(message, hint="Pass the folder that sessions use as disk_cache.") from None
+        raise InvalidOptionError(
+            message, hint="Pass the folder that sessions, or other commands, use as disk cache."
+        ) from None
     except UnsafeFolderError as error:
         raise InvalidOptionError(
             f"the folder {options.path} {error}, so it is not a disk cache of this user",
-            hint="Pass the folder that sessions of this user use as disk_cache.",
+            hint="Pass the folder that sessions of this user use as disk cache.",
         ) from error

@@ -32,7 +32,7 @@ PANELS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("meta", "inspect", "Show a file's footer: writer, key-value metadata, row groups, column chunks."),
         (
             "lint",
-            "lint_command",
+            "why_commands",
             "Find what makes lookups in a file or lake slow, and show what each cure saves and how to apply it.",
         ),
         (

@@ -13,7 +13,6 @@ from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fail
 from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import ReadSource, names_table, opened
-from asyncpq.cli.wording import in_options
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.errors import (
     AccessDeniedError,
@@ -22,6 +21,7 @@ from asyncpq.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
     UsageError,
+    command_words,
 )
 from asyncpq.reports.diagnosis import MEASURED_BYTES
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
@@ -62,7 +62,7 @@ async def doctor(
         print_facts(console(), _facts(report), cut=False)
     store = report["store"]
     if store is not None and store["error"] is not None:
-        fail(in_options(store["error"]), _CODES.get(store["error_type"] or "", FAILED))
+        fail(command_words(store["error"]), _CODES.get(store["error_type"] or "", FAILED))
 
 
 def _facts(report: Diagnosis) -> Iterator[tuple[str, str]]:

@@ -383,5 +383,5 @@ def _show_meta(document: Inspection) -> None:
             ]
             for column, chunk in zip(columns, group["chunks"], strict=True)
         ]
-        title = f"Row group {group['ordinal']}: {count_text(group['rows'])} rows from row {group['first_row']:,}"
+        title = f"Row group {group['ordinal']}: {plural(group['rows'], 'row')} from row {group['first_row']:,}"
         print_table(out, printable(title), headings, lines)

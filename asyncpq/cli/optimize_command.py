@@ -13,6 +13,7 @@ from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import interruptible
 from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import Url, target_of
+from asyncpq.errors import plural
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
 from asyncpq.reports.units import size_text
@@ -131,7 +132,7 @@ async def optimize(
         write_document(document)
         return
     out = console()
-    out.print(f"{count_text(done.rows)} rows at {done.target}", soft_wrap=True)
+    out.print(f"{plural(done.rows, 'row')} at {done.target}", soft_wrap=True)
     print_facts(
         out,
         [

@@ -12,7 +12,7 @@ import gc
 import logging
 import sys
 import traceback
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
@@ -76,8 +76,9 @@ def to_any_reader() -> Iterator[None]:
         drop_output()
 
 
-def run(command: Coroutine[Any, Any, T]) -> T:
-    """Run a command to its end and return its result; an error ends the process with one line and an exit code."""
+def run(command: Coroutine[Any, Any, T], options: Collection[str] = ()) -> T:
+    """Run a command to its end and return its result; an error ends the process with one line and an exit code.
+    ``options``: names of the command's parameters, which errors spell as options."""
     logging.basicConfig(level=logging.DEBUG if PROCESS.debug else logging.WARNING, format="%(name)s: %(message)s")
     if not gc.isenabled():  # since the process began
         gc.freeze()
@@ -99,14 +100,12 @@ def run(command: Coroutine[Any, Any, T]) -> T:
                 sys.stdout.flush()
             except OSError:  # the error that is told here
                 drop_output()
-        fail(_message(error), exit_code(error))
+        fail(_message(error, options), exit_code(error))
 
 
-def _message(error: Exception) -> str:
+def _message(error: Exception, options: Collection[str]) -> str:
     if isinstance(error, AsyncpqError):
-        from asyncpq.cli.wording import in_options
-
-        return in_options(str(error))
+        return error.command_text(options)
     if isinstance(error, OSError):  # of the output: all others are errors of asyncpq
         hint = " Make its folder first." if error.errno == errno.ENOENT else ""
         return f"cannot write {printable(str(error.filename or 'to stdout'))}: {error.strerror or error}.{hint}"

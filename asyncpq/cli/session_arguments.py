@@ -106,7 +106,7 @@ class SessionCommand:
 
                     write_line(cost_text(session.metrics), err=True)
 
-        run(with_open_session())
+        run(with_open_session(), self.__signature__.parameters)
 
 
 def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> SessionCommand:

@@ -17,7 +17,7 @@ from asyncpq.checkpoints import each
 from asyncpq.datasets.model import DataFiles, NamedRow
 from asyncpq.datasets.partitioning import Partitioning, folders_of, read_partitions
 from asyncpq.datasets.table_markers import FoundTable, find_table, first_table, unseen_folders
-from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
+from asyncpq.errors import Hint, InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
 from asyncpq.storage.base import ListedObject, ListedObjects, ObjectRow, RequestContext, Store
@@ -39,6 +39,11 @@ FOLDER_MARKER = "_$folder$"
 
 #: Folder below a dataset's root that holds its index, if no other place is named.
 INDEX_FOLDER = "_asyncpq/"
+#: Hint of the error for an index that does not exist.
+NOT_BUILT = Hint(
+    f"Build it: build_index(). By default a folder's index is in {INDEX_FOLDER} below it.",
+    f"`asyncpq index build` builds it. By default a folder's index is in {INDEX_FOLDER} below it.",
+)
 
 #: Paths of files that asyncpq wrote: a file is live once the folder's index lists it, or once ``SUCCESS`` exists.
 WRITTEN = re.compile(r"data/[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}/\d{5,}-\d+(?:-\d+)?\.parquet")
@@ -373,7 +378,10 @@ async def _without_others(
             raise InvalidOptionError(
                 "asyncpq wrote this folder, and only its index knows which files are committed and not replaced",
                 url=safe_url(folder),
-                hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
+                hint=Hint(
+                    'Open that folder by itself; or pass format="parquet", to read every file that is there.',
+                    "Name that folder.",
+                ),
             )
         return await exists(folder + SUCCESS)
 
@@ -443,7 +451,7 @@ def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundE
     message, hint = f"{what} at the dataset's url", "Look for a mistyped bucket, folder or file, or write to it first."
     if uncommitted:
         message = "the files at the dataset's url were written by asyncpq and never committed, or lack their index"
-        hint = 'Write them again; or pass format="parquet" to read every file that is there.'
+        hint = "Write them again" + Hint('; or pass format="parquet" to read every file that is there.', ".")
     elif target.pattern is not None:
         message = "no file matches the pattern"
         hint = "A pattern names files; one that ends in a slash means all files in the folders that it matches."

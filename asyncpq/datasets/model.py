@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.errors import AsyncpqError, ResourceLimitError
+from asyncpq.errors import AsyncpqError, ResourceLimitError, limit_hint
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.expressions.scalars import Scalar
@@ -353,5 +353,5 @@ class MetadataBudget:
         if self.left < 0:
             raise ResourceLimitError(
                 f"a file of the table's metadata decodes to more than {self._bound}",
-                hint="If the file is as it must be, raise LimitOptions(max_decoded_bytes=...).",
+                hint=limit_hint("max_decoded_bytes"),
             )

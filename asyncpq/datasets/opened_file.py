@@ -23,6 +23,7 @@ from asyncpq.errors import (
     AsyncpqError,
     CredentialsError,
     FormatError,
+    Hint,
     NotParquetError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -202,7 +203,7 @@ class OpenedFile:
                 raise ObjectChangedError(
                     "the object was replaced: its version is not the indexed one",
                     url=self.version.url,
-                    hint="Refresh the index: await index.refresh().",
+                    hint=Hint("Refresh the index: await index.refresh().", "`asyncpq index refresh` refreshes it."),
                 ) from None
             self.version = found
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes, files=files)

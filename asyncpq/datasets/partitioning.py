@@ -81,7 +81,8 @@ def parse_partitioning(
     if partitioning is None:
         if known:
             raise InvalidOptionError(
-                'partition_types= requires partitioning="hive" or a list of names, but partitioning is None'
+                'partition_types= requires partitioning="hive" or a list of names, but partitioning is None',
+                option="partition_types",
             )
         return None
     columns = {column.name: column.type for column in reversed(list(schema or ()))}  # the first of equal names counts
@@ -90,12 +91,14 @@ def parse_partitioning(
     if partitioning == "hive":
         return Partitioning(types=known, column_types=columns)
     if not isinstance(partitioning, (list, tuple)) or not all(isinstance(name, str) for name in partitioning):
-        raise InvalidOptionError(f'partitioning={partitioning!r}: must be "hive", a list of names, or None')
+        raise InvalidOptionError(
+            f'partitioning={partitioning!r}: must be "hive", a list of names, or None', option="partitioning"
+        )
     names = tuple(partitioning)
     if "" in names:
-        raise InvalidOptionError(f"partitioning={partitioning!r} has an empty name")
+        raise InvalidOptionError(f"partitioning={partitioning!r} has an empty name", option="partitioning")
     if (twice := _doubled(names)) is not None:
-        raise InvalidOptionError(f"partitioning={partitioning!r} has the name {twice!r} twice")
+        raise InvalidOptionError(f"partitioning={partitioning!r} has the name {twice!r} twice", option="partitioning")
     unknown = sorted(set(known) - set(names))
     if unknown:
         raise InvalidOptionError(f"partition_types names {unknown[0]!r}, which is not a column of partitioning={names}")

@@ -17,7 +17,7 @@ from cachetools import LRUCache
 
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.model import DataFile, MetadataBudget, Snapshot, TableField, View
-from asyncpq.errors import AsyncpqError, ResourceLimitError, located
+from asyncpq.errors import AsyncpqError, ResourceLimitError, limit_hint, located
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
@@ -76,7 +76,7 @@ class RuntimeReader:
             raise ResourceLimitError(
                 f"a file of the table has more bytes than max_decoded_bytes={self.limits.max_decoded_bytes}, the most "
                 "that is read at once",
-                hint="If the file is as it must be, raise LimitOptions(max_decoded_bytes=...).",
+                hint=limit_hint("max_decoded_bytes"),
             )
 
     async def read_table(

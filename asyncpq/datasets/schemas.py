@@ -11,7 +11,7 @@ from asyncpq.datasets.column_matching import unmatched
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.casts import Match, lacking
 from asyncpq.decoding.schema_adapter import SchemaAdapter
-from asyncpq.errors import SchemaMismatchError
+from asyncpq.errors import Hint, SchemaMismatchError
 from asyncpq.records import dataclass
 
 if TYPE_CHECKING:
@@ -26,8 +26,11 @@ _SEEN = 16  # distinct schemas that need not be compared again
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # decimal digits of integers, by their bits
 _TEXTS = frozenset({pa.string(), pa.large_string()})
 _OF_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-_STRICT_HINT = 'Open the dataset with schema_policy="permissive": missing columns are null, types are widened.'
-_NO_TYPE_HINT = "No type can represent the values of both exactly; pass schema=, or open the files as two datasets."
+_PERMISSIVE = 'schema_policy="permissive": missing columns are null, types are widened.'
+_STRICT_HINT = Hint(f"Open the dataset with {_PERMISSIVE}", f"In Python, open the dataset with {_PERMISSIVE}")
+_NO_TYPE_HINT = "No type can represent the values of both exactly; " + Hint(
+    "pass schema=, or open the files as two datasets.", "read the files in two commands."
+)
 
 
 @dataclass(slots=True)

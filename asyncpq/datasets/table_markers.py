@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from asyncpq.errors import AccessDeniedError, InvalidOptionError, StoreError, UnsupportedStoreError
+from asyncpq.errors import AccessDeniedError, Hint, InvalidOptionError, StoreError, UnsupportedStoreError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.records import dataclass
 from asyncpq.storage.base import FolderStore, RequestContext, Store
@@ -62,14 +62,17 @@ class FoundTable:
         else:
             more = f" (and {self.others} more)" if self.others else ""
             where = f"some of these files are those of {table}, {url}{more}"
+        plain = 'pass format="parquet" to read every listed file.'
         if self.format in _OPENED_BY_URL:
-            hint = "To read the table, pass " if self.is_whole else f"To read the table, open {url} with "
-            hint += f'format="{name}"; or pass format="parquet" to read every listed file.'
+            opens = "pass " if self.is_whole else f"open {url} with "
+            hint = Hint(f'To read the table, {opens}format="{name}"; or {plain}', f"To read the table, name {url}.")
         elif self.format == "DuckLake":
-            hint = "Open the table by its catalog, as a DuckLakeTable; or "
-            hint += 'pass format="parquet" to read every listed file.'
+            hint = Hint(
+                f"Open the table by its catalog, as a DuckLakeTable; or {plain}",
+                "Name the table by its catalog: ducklake:CATALOG#TABLE.",
+            )
         else:
-            hint = 'To ignore that, pass format="parquet" to read every listed file.'
+            hint = Hint(f"To ignore that, {plain}", 'In Python, format="parquet" reads every file anyway.')
         return InvalidOptionError(f"{where}: some may have rows that are deleted or replaced", url=target, hint=hint)
 
 

@@ -26,7 +26,7 @@ from asyncpq.decoding.splice import (
     root_element,
     schema_element,
 )
-from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
+from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError, limit_hint
 from asyncpq.objects.read_plan import Item, RowGroupPlan
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, RawPage, decode_page_header
@@ -49,7 +49,7 @@ def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
     return ResourceLimitError(
         f"{what} decode to {size} bytes, but the memory limit leaves {limit} bytes",
         column=column,
-        hint="Raise LimitOptions.max_decoded_bytes if the file is trusted.",
+        hint=limit_hint("max_decoded_bytes"),
     )
 
 

@@ -30,7 +30,7 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
 )
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.column_chunk import Encoding, unsupported
+from asyncpq.parquet.column_chunk import KEYS_NEEDED, Encoding, unsupported
 from asyncpq.parquet.metadata import MAGIC, TRAILER_BYTES
 from asyncpq.parquet.schema import Field, Projection
 
@@ -81,6 +81,7 @@ class FileDecryption:
         if type(properties).__name__ != "FileDecryptionProperties":
             raise InvalidOptionError(
                 f"decryption_properties= has the type {type(properties).__name__}, expected FileDecryptionProperties",
+                option="decryption_properties",
                 hint="Make them with pyarrow.parquet.encryption: create_decryption_properties or a CryptoFactory.",
             )
         self._properties = properties
@@ -147,8 +148,7 @@ def read_encrypted(
     if claimed > limit:
         raise refuse("the values of an encrypted column", claimed, limit, name)
     if not isinstance(decryption, FileDecryption):
-        hint = "Give open_file the file's decryption_properties=."
-        raise UnsupportedFeatureError("the column is encrypted", column=name, hint=hint)
+        raise UnsupportedFeatureError("the column is encrypted", column=name, hint=KEYS_NEEDED)
     for leaf in read:
         reason = unsupported(leaf.chunk.encodings, leaf.chunk.codec)
         if reason is None and Encoding.ALP in leaf.chunk.encodings:

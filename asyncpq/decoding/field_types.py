@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import BINARIES, TEXTS, children_of, maps_as_lists, read_schema, with_children
 from asyncpq.decoding.splice import FieldTemplate, schema_file
-from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError, printable
+from asyncpq.errors import CorruptFileError, FormatError, Hint, UnsupportedFeatureError, printable
 from asyncpq.events import Operation
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
@@ -115,8 +115,8 @@ async def check_arrow_schema(version: FileVersion, runtime: Runtime, operation: 
         raise CorruptFileError(
             reason,
             url=version.url,
-            hint="Write the file again; ReadOptions(validate_arrow_schema=False) reads it with the types of its "
-            "Parquet schema.",
+            hint="Write the file again"
+            + Hint("; ReadOptions(validate_arrow_schema=False) reads it with the types of its Parquet schema.", "."),
         )
     reason = f"{reason}: columns have the types of the Parquet schema alone"
     if reason not in operation.metrics.fallbacks:

@@ -16,7 +16,7 @@ from typing import Generic, TypeAlias, TypeVar
 import pyarrow as pa
 
 from asyncpq.decoding.splice import SHARED_VALUES
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError, limit_hint
 from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, check_page_header, decode_page_header
 from asyncpq.parquet.column_chunk import ColumnChunk
 from asyncpq.parquet.logical_types import PhysicalType
@@ -336,7 +336,7 @@ def page_header(
         raise ResourceLimitError(
             f"a page's header says that it has {header.uncompressed_size} bytes, the limit is {max_page_bytes}",
             column=leaf.dotted,
-            hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
+            hint=limit_hint("max_page_bytes"),
         )
     return header
 

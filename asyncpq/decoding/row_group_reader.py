@@ -24,7 +24,7 @@ from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder
 from asyncpq.decoding.leaf_sources import PagedSource, StreamedSource
 from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.errors import AsyncpqError, CorruptFileError, Hint, ResourceLimitError
 from asyncpq.objects.read_plan import MANY_ROWS, Item, RowGroupPlan
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import OffsetIndex
@@ -471,7 +471,10 @@ class RowGroupReader:
         raise CorruptFileError(
             f"the text in row {row} is not valid UTF-8",
             column=field.name,
-            hint="Read it with ReadOptions(validate_utf8=False), and cast the column to binary for its bytes.",
+            hint=Hint(
+                "Read it with ReadOptions(validate_utf8=False), and cast the column to binary for its bytes.",
+                "Leave the column out, with --columns.",
+            ),
         )
 
     def _adapted(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:

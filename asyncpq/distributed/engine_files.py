@@ -146,6 +146,10 @@ class EngineDataset(DatasetState):
         values = {item.name: getattr(state, item.name) for item in fields(state) if item.init}
         return cls(**values | {"source": source, "unifier": None, "skips_missing": skips_missing})
 
+    def opening(self) -> Operation:
+        """Return a new, not yet begun operation, which counts the cost of what an engine reads to open the dataset."""
+        return self.runtime.operation("open", self.url)
+
     def own_storage(self, session: Session) -> Mapping[str, Any] | None:
         """Return the storage options with which a loaded table was opened; None if they are the session's.
 

@@ -381,6 +381,7 @@ class DatasetJoin:
             if not isinstance(index.backend, ObjectBackend):
                 raise InvalidOptionError(
                     f"index: must be a url that tasks can open, not {type(index.backend).__name__}",
+                    option="index",
                     hint="Pass index='s3://bucket/indexes/trips/'.",
                 )
             url = index.backend.description
@@ -567,7 +568,7 @@ async def plan_join(
         )
     names = [on] if isinstance(on, str) else list(on)
     if not names:
-        raise InvalidOptionError("on: must name at least one key column")
+        raise InvalidOptionError("on: must name at least one key column", option="on")
     dataset = await session.open_dataset(target, index=index, view=view, **given)
     schema = dataset.schema
     for name in names:

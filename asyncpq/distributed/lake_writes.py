@@ -401,6 +401,7 @@ async def plan_write(
         raise errors.InvalidOptionError(
             "index_kinds: an append cannot change the index tables of the lake, which are"
             f" {', '.join(map(str, base.tables))}",
+            option="index_kinds",
             url=safe_url(folder),
             hint="Append without index_kinds, or overwrite the lake.",
         )
@@ -463,6 +464,7 @@ async def _look(session: Session, folder: str, publish: str) -> Manifest | None:
     if publish == "plain" and objects:
         raise errors.InvalidOptionError(
             "publish='plain': the folder is not empty, so readers that list it would see old and new files",
+            option="publish",
             url=safe_url(folder),
             hint="Write to a new folder, or omit this option, so that readers use the index.",
         )

@@ -707,7 +707,7 @@ async def plan_optimize(
 def _folder(target: object) -> str:
     """Return the url of the folder to write, with a slash at its end."""
     if not isinstance(target, str) or not target or any(character in target for character in "*?["):
-        raise InvalidOptionError(f"target={target!r}: must be the url of one folder")
+        raise InvalidOptionError(f"target={target!r}: must be the url of one folder", option="target")
     return folder_url(target)
 
 

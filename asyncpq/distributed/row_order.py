@@ -142,7 +142,9 @@ class RowOrder:
                 hint="Pass sort_by or zorder_by, in the command --sort-by or --zorder-by.",
             )
         if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}")
+            raise InvalidOptionError(
+                f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}", option="zorder_by"
+            )
         named = [*self.keys, *self.z_keys]
         if len({*named}) != len(named):
             raise InvalidOptionError(f"sort_by and zorder_by name a column twice: {', '.join(named)}")

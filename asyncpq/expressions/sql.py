@@ -3,7 +3,7 @@
 A predicate has exactly the condition's meaning. If no predicate has the meaning of a part of the condition,
 ExpressionError says what to write instead. sqlglot parses the text. It is loaded when the first condition is parsed, so
 the code tells sqlglot's nodes apart by the names of their classes. The module for Spark's conditions
-(``spark/reads/sql_conditions.py``) shares :data:`COMPARISONS` and ``sql_operands.name_parts``; it follows Spark's rules
+(``spark/reads/conditions.py``) shares :data:`COMPARISONS` and ``sql_operands.name_parts``; it follows Spark's rules
 for literals and nulls.
 
 A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which takes the
@@ -110,7 +110,7 @@ def parse_sql(text: str) -> Expression:
             hint=install_hint("sqlglot", "cli"),
         ) from error
     if not text.strip():
-        raise ExpressionError("the SQL condition is empty", hint="Pass None for all rows.")
+        raise ExpressionError("the SQL condition is empty", hint="Leave the condition out to read all rows.")
     unquoted = _QUOTED.sub("''", text)
     if _HEX_NUMBER.search(unquoted):
         raise ExpressionError(
@@ -195,7 +195,7 @@ def _more_than_condition(text: str) -> str | None:
         return None
     name = " ".join(clause[1].upper().split())
     return (
-        "Leave out LIMIT, and pass limit= for it."
+        "Leave out LIMIT: the limit is an option of its own."
         if name == "LIMIT"
         else f"Leave out {name}: only the condition is expected."
     )

@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from asyncpq.datasets.listing import NOT_BUILT
 from asyncpq.errors import (
     CorruptIndexError,
+    Hint,
     InvalidOptionError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
     UsageError,
+    counted,
 )
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
@@ -107,8 +110,8 @@ class IndexReport:
         for index_table in self.tables:
             name = f"{index_table.kind}({', '.join(index_table.columns)})" if index_table.columns else index_table.kind
             lines.append(
-                f"  {name}: {index_table.rows} rows of {index_table.files} files, {index_table.size} bytes in"
-                f" {index_table.segments} segments"
+                f"  {name}: {counted(index_table.rows, 'row')} of {counted(index_table.files, 'file')}, "
+                f"{index_table.size} bytes in {counted(index_table.segments, 'segment')}"
             )
         if self.staleness is not None:
             now = self.staleness
@@ -236,6 +239,7 @@ class Index(Unpicklable):
         if not isinstance(age, timedelta) or age < timedelta(0):
             raise InvalidOptionError(
                 f"older_than={older_than!r}: must be a timedelta of at least 0 seconds",
+                option="older_than",
                 hint="Pass for example datetime.timedelta(days=7).",
             )
         with self._operation("vacuum") as operation:
@@ -410,15 +414,12 @@ async def open_index(
             hint="Leave out snapshot= for the newest one. A vacuum removes old snapshots.",
         )
     if manifest is None:
-        raise ObjectNotFoundError(
-            "there is no index",
-            url=backend.description,
-            hint="Build it: build_index(). By default, the index of a folder is in _asyncpq/ below it.",
-        )
+        raise ObjectNotFoundError("there is no index", url=backend.description, hint=NOT_BUILT)
     if not manifest.is_built:
         raise UsageError(
             "the first build of the index has not ended",
-            hint=f"Call build_index() again for {backend.description}: it continues from the committed progress.",
+            hint=Hint("Call build_index() again", "Repeat `asyncpq index build`")
+            + f" for {backend.description}: it continues from the committed progress.",
         )
     index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
     operation.metrics.add_to(index.metrics)
@@ -432,8 +433,12 @@ def _urls(files: object) -> list[str] | None:
     if files is None:
         return None
     if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
-        raise InvalidOptionError(f"files= must be a list of urls, not {type(files).__name__}", hint=_FILES_HINT)
+        raise InvalidOptionError(
+            f"files= must be a list of urls, not {type(files).__name__}", option="files", hint=_FILES_HINT
+        )
     urls = list(files)
     if not all(isinstance(url, str) and url for url in urls):
-        raise InvalidOptionError("files= must be a list of urls, but has an item that is not a url", hint=_FILES_HINT)
+        raise InvalidOptionError(
+            "files= must be a list of urls, but has an item that is not a url", option="files", hint=_FILES_HINT
+        )
     return urls

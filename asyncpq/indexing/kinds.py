@@ -127,7 +127,7 @@ class NGrams(IndexKind):
         object.__setattr__(self, "n", whole_number("n", n, 1))
         if n > MAX_GRAM_BYTES:
             raise InvalidOptionError(
-                f"n={n}: n-grams have at most {MAX_GRAM_BYTES} bytes", hint="Pass n=3, for example."
+                f"n={n}: n-grams have at most {MAX_GRAM_BYTES} bytes", option="n", hint="Pass n=3, for example."
             )
         object.__setattr__(self, "max_ngrams", whole_number("max_ngrams", max_ngrams, 1))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError
+from asyncpq.errors import CorruptIndexError, FormatError, ObjectChangedError, ResourceLimitError, limit_hint
 from asyncpq.events import Operation
 from asyncpq.objects.object_read import FileRead, ObjectRead
 from asyncpq.objects.source import ObjectSource
@@ -69,7 +69,7 @@ async def _embedded_index(read: FileRead, name: str) -> EmbeddedIndex | None:
     if length > most:
         raise ResourceLimitError(
             f"the embedded index {name!r} has {length} bytes, the limit is {most} bytes",
-            hint="Raise LimitOptions.max_decoded_bytes if the file is trusted.",
+            hint=limit_hint("max_decoded_bytes"),
         )
     if not length:
         return check_data(entry, b"")

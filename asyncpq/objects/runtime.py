@@ -22,7 +22,7 @@ from asyncpq.caching.entry_format import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
-from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError, closed_while_reading
+from asyncpq.errors import AsyncpqError, DeadlineExceededError, Hint, UsageError, closed_while_reading
 from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics, measuring
 from asyncpq.objects.fair_threads import FairThreads
@@ -267,7 +267,9 @@ class Deadline:
             raise DeadlineExceededError(
                 f"the call did not end within {self._deadlines.timeout_s} s",
                 url=self._url,
-                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
+                hint=Hint(
+                    "Raise RetryOptions.read_timeout_s if the store is slow.", "The store may be slow: try again later."
+                ),
             ) from error
 
 

@@ -23,7 +23,7 @@ from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
 from asyncpq.datasets.relisting import Relisting, file_set
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
-from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
+from asyncpq.errors import AsyncpqError, Hint, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import one_of
@@ -59,10 +59,12 @@ class DatasetOptions:
         one_of("on_bad_file", self.on_bad_file, ("raise", "skip"))
         columns: Any = self.schema
         if columns is not None and not isinstance(columns, pa.Schema):
-            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not {type(columns).__name__}")
+            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not {type(columns).__name__}", option="schema")
         age: Any = self.listing_max_age_s
         if not isinstance(age, (int, float)) or not age >= 0:
-            raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")
+            raise InvalidOptionError(
+                f"listing_max_age_s={age!r}: must be a number of at least 0", option="listing_max_age_s"
+            )
 
     @property
     def skips(self) -> bool:
@@ -259,7 +261,7 @@ def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] =
             "the index lists no files yet: its first build is not finished",
             hint="Write to the folder again: no write to it was committed yet."
             if is_committed(manifest)
-            else "Build the index again, or open the dataset without it (index=False).",
+            else "Build the index again" + Hint(", or open the dataset without it (index=False).", "."),
         )
     source = SnapshotFiles(runtime, index, own)
     columns = DatasetColumns(manifest.schema, None, object())

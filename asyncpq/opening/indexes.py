@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from asyncpq.dataset import state_of
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, is_one_file, parse_target
+from asyncpq.datasets.listing import INDEX_FOLDER, NOT_BUILT, Target, is_file_of, is_one_file, parse_target
 from asyncpq.datasets.model import Catalog
-from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
+from asyncpq.errors import AsyncpqError, Hint, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.backends.folder import is_json
@@ -25,13 +25,15 @@ from asyncpq.indexing.manifest.commits import files_of, latest
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_table
-from asyncpq.opening.targets import NOT_BUILT, place_of, shown_url
+from asyncpq.opening.targets import place_of, shown_url
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url
 from asyncpq.tables import catalog_of
 
-_SAY_WHERE: Final = "Say where to keep the index: at='s3://bucket/indexes/trips/'."
+_SAY_WHERE: Final = "Say where to keep the index: " + Hint(
+    "at='s3://bucket/indexes/trips/'.", "--at s3://bucket/indexes/trips/."
+)
 _LISTING_AGE_S: Final = 60.0  # a build uses the listing from which it read the columns, if that is younger
 
 
@@ -50,7 +52,7 @@ async def build(
     given: Any = kinds
     if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
         raise InvalidOptionError(
-            "kinds: must be a list of index kinds", hint="Pass for example [Bounds(), Keys('id')]."
+            "kinds: must be a list of index kinds", option="kinds", hint="Pass for example [Bounds(), Keys('id')]."
         )
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
@@ -79,8 +81,9 @@ def _refuse_among_files(files: Target | None, at: object) -> None:
         if is_file_of(files, path):
             raise InvalidOptionError(
                 "at: is inside the dataset, so readers would read the index's files as data files",
+                option="at",
                 url=safe_url(os.fspath(at)),
-                hint=f"Leave out at= to use {INDEX_FOLDER} below the folder, or pass a place outside of the folder.",
+                hint=f"Leave the option out to use {INDEX_FOLDER} below the folder, or pass a place outside of it.",
             )
 
 
@@ -90,6 +93,7 @@ def place_below(files: Target | None) -> str:
     if files is None or files.urls is not None or files.pattern is not None:
         raise InvalidOptionError(
             "at: is missing, and only the index of a prefix has a default place, which is below the prefix",
+            option="at",
             url=None if files is None else safe_url(files.url),
             hint=_SAY_WHERE,
         )
@@ -106,6 +110,7 @@ async def _refuse_one_file(runtime: Runtime, files: Target | None, at: object, o
         if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
             raise InvalidOptionError(
                 "at: the index of one file cannot be below the file's url, since that url would become a folder",
+                option="at",
                 url=safe_url(files.url),
                 hint=_SAY_WHERE,
             )
@@ -162,7 +167,9 @@ def _look_of(
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
                 raise InvalidOptionError(
-                    "the index was not built for a table", url=safe_url(manifest.root), hint="Open it without table=."
+                    "the index was not built for a table",
+                    url=safe_url(manifest.root),
+                    hint=Hint("Open it without table=.", "Name the folder that the index covers."),
                 )
             dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
@@ -175,6 +182,7 @@ def _look_of(
                     if type_of(manifest.schema, field.name) != field.type:
                         raise InvalidOptionError(
                             f"schema: the existing index was built with another column {field.name!r}",
+                            option="schema",
                             hint=index_source.another_place(manifest),
                         )
             source = await index_source.listed_source(runtime, manifest, operation, urls, given=target, at=at)

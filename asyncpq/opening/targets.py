@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncpq.dataset import Dataset, state_of
-from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Listing, Target, parse_target
+from asyncpq.datasets.listing import INDEX_FOLDER, NOT_BUILT, Commits, Listing, Target, parse_target
 from asyncpq.datasets.model import Catalog, View
 from asyncpq.errors import (
     CorruptIndexError,
+    Hint,
     InvalidOptionError,
     ObjectNotFoundError,
     SchemaMismatchError,
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-NOT_BUILT: Final = f"Build it: build_index(). By default a folder's index is in {INDEX_FOLDER} below it."
-
-
 _OF_FILES: Final = ("schema", "schema_policy", "partitioning", "partition_types")
 
 
@@ -61,6 +59,7 @@ async def open_target(
                 if view not in (None, View.TABLE):
                     raise InvalidOptionError(
                         f"view={str(view)!r} is not possible for a table, whose only view is 'table'",
+                        option="view",
                         hint="Leave out view=.",
                     )
                 dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
@@ -118,6 +117,7 @@ class _FilesOpening:
         if self.view is View.TABLE:
             raise InvalidOptionError(
                 "view='table': the target is not a table",
+                option="view",
                 hint='For the url of a table, pass format="delta" or format="iceberg".',
             )
         if self.place is None and self.view is not View.SNAPSHOT:
@@ -129,6 +129,7 @@ class _FilesOpening:
                 return self._snapshot(below)
             raise InvalidOptionError(
                 "view='snapshot' needs an index, and there is none below this url",
+                option="view",
                 url=self.operation.url,
                 hint="Build an index with build_index(), or pass the place of an existing one: index=...",
             )
@@ -238,7 +239,10 @@ class _FilesOpening:
         return InvalidOptionError(
             "asyncpq wrote this folder, and only its index knows which files are committed and not replaced",
             url=self.operation.url,
-            hint='Leave out view= and index=; or add format="parquet" to read every file, committed or not.',
+            hint=Hint(
+                'Leave out view= and index=; or add format="parquet" to read every file, committed or not.',
+                "Leave out --index.",
+            ),
         )
 
     async def _listed(self, commits: Commits, on_listing: Callable[[Listing], None] = lambda listing: None) -> Dataset:
@@ -255,7 +259,7 @@ class _FilesOpening:
             raise InvalidOptionError(
                 "the index was built for a table, and does not know which rows the table has deleted",
                 url=self.operation.url,
-                hint="Open the table, and pass the index as index=.",
+                hint="Open the table, and name this index as the one to use.",
             )
         return open_snapshot(self.runtime, index, self.own, skips=self.options.skips)
 
@@ -310,6 +314,7 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
     if len(backends) > 1:
         raise InvalidOptionError(
             f"index: the list has {len(backends)} asyncpq indexes, and at most one is possible",
+            option="index",
             hint="Build one index with all kinds.",
         )
     return (backends[0] if backends else None), own
@@ -398,7 +403,7 @@ def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
     if _is_of_another_folder(root, manifest, at):
         raise InvalidOptionError(
             f"the index covers {safe_url(manifest.root)}, not the opened folder {safe_url(root or '')}",
-            hint="Open the folder that the index covers, or pass view='listed'.",
+            hint="Open the folder that the index covers" + Hint(", or pass view='listed'.", "."),
         )
 
 
@@ -412,4 +417,4 @@ def place_of(at: object, argument: str) -> str | IndexBackend:
     wanted = "a url or a backend" if argument == "at" else "a url, a backend, an Index or a FileIndex"
     shown = f"the class {at.__name__}" if isinstance(at, type) else f"an object of type {type(at).__name__}"
     hint = "Leave it out to use the index below the prefix; False reads without one." if argument == "index" else None
-    raise InvalidOptionError(f"{argument}: must be {wanted}, not {shown}", hint=hint)
+    raise InvalidOptionError(f"{argument}: must be {wanted}, not {shown}", option=argument, hint=hint)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.errors import Hint, UnsupportedFeatureError
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 
 if TYPE_CHECKING:
@@ -192,8 +192,11 @@ def zone_offsets(zone: str | None) -> ZoneOffsets:
         raise UnsupportedFeatureError(
             "the column has timestamps before 1900 in the calendar of old Spark versions, and "
             f"{what} time zone of its writer",
-            hint='Pass ReadOptions(legacy_calendar="ignore") to read them as they are stored, or write the file again '
-            "with a current Spark.",
+            hint=Hint(
+                'Pass ReadOptions(legacy_calendar="ignore") to read them as they are stored, or write the file again '
+                "with a current Spark.",
+                "Write the file again with a current Spark, or leave the column out, with --columns.",
+            ),
         )
     return known
 

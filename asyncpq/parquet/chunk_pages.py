@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError, limit_hint
 from asyncpq.parquet.column_chunk import (
     DICTIONARY_ENCODINGS,
     KNOWN_ENCODINGS,
@@ -478,7 +478,7 @@ class PageWalker:
             raise ResourceLimitError(
                 f"a page's header says that it has {max(header.page_size, header.uncompressed_size)} bytes, "
                 f"the limit is {self._max_page_bytes}",
-                hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
+                hint=limit_hint("max_page_bytes"),
             )
         chunk = self._chunk
         if header.type is not PageType.INDEX_PAGE:

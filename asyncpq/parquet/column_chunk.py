@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, Hint, UnsupportedFeatureError
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import PHYSICAL_TYPES, Leaf
 from asyncpq.parquet.thrift import (
@@ -48,7 +48,10 @@ _FEW_CHUNKS: Final = 128
 _num_decoded = 0  # chunks of all footers of the process
 _LONGEST_BOUND: Final = 32  # bytes of a bound that the pattern of a usual chunk follows
 
-_KEYS: Final = "Give open_file the file's decryption_properties=."
+KEYS_NEEDED: Final = Hint(
+    "Give open_file the file's decryption_properties=.",
+    "In Python, open_file takes decryption_properties=; the command line has no keys.",
+)
 
 
 class Codec(enum.IntEnum):
@@ -464,7 +467,7 @@ def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start:
             hint="This may be a summary file (_metadata); open the data files.",
         )
     if chunk.has_crypto:
-        raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted, hint=_KEYS)
+        raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted, hint=KEYS_NEEDED)
     if chunk.num_values == 0:
         return  # it is not read, and its offsets are meaningless
     start, stop = chunk.start, chunk.stop

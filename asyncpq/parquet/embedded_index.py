@@ -82,10 +82,10 @@ class EmbeddedIndex:
         for what, text in (("name", self.name), ("kind", self.kind)):
             if type(text) is not str or not _is_utf8(text) or not (text or what == "kind"):
                 raise InvalidOptionError(
-                    f"{what}={text!r}: must be text{' of UTF-8' if what == 'kind' else ', not empty'}"
+                    f"{what}={text!r}: must be text{' of UTF-8' if what == 'kind' else ', not empty'}", option=what
                 )
         if type(self.version) is not int or self.version < 0:
-            raise InvalidOptionError(f"version={self.version!r}: must be a whole number, 0 or more")
+            raise InvalidOptionError(f"version={self.version!r}: must be a whole number, 0 or more", option="version")
         if type(self.data) is not bytes:
             raise InvalidOptionError(f"data must be bytes, not {type(self.data).__name__}")
 

@@ -17,7 +17,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal
 
-from asyncpq.errors import CorruptFileError, FormatError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
+from asyncpq.errors import (
+    CorruptFileError,
+    FormatError,
+    NotParquetError,
+    ResourceLimitError,
+    UnsupportedFeatureError,
+    limit_hint,
+)
+from asyncpq.parquet.column_chunk import KEYS_NEEDED
 from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, locate_structs
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.statistics import ColumnOrder
@@ -401,9 +409,7 @@ class FooterDecoder:
             return NeedBytes(size - needed, size)
         magic = tail[-4:]
         if magic == ENCRYPTED_MAGIC and magic not in self._magics and size >= _MIN_FILE_BYTES:
-            raise UnsupportedFeatureError(
-                "the file's footer is encrypted", hint="Give open_file its decryption_properties=."
-            )
+            raise UnsupportedFeatureError("the file's footer is encrypted", hint=KEYS_NEEDED)
         if magic not in self._magics:
             what = f"it ends in {magic!r}, not in {MAGIC!r}" if magic else "it is empty"
             web_page = tail[-1024:].rstrip().lower().endswith(b"</html>")
@@ -421,7 +427,7 @@ class FooterDecoder:
             raise ResourceLimitError(
                 f"the footer has {length} bytes of metadata, the limit is {self._max_footer_bytes}",
                 byte_range=(size - TRAILER_BYTES, size),
-                hint="Raise LimitOptions.max_footer_bytes if the file is trusted.",
+                hint=limit_hint("max_footer_bytes"),
             )
         start = size - TRAILER_BYTES - length
         if start < tail_start:

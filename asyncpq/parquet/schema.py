@@ -19,6 +19,7 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
     ambiguous_path,
     first_columns,
+    limit_hint,
     nearest,
     shown,
 )
@@ -84,8 +85,7 @@ def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaE
     element_type, length = reader.list_header()
     if length > max_elements:
         raise ResourceLimitError(
-            f"the schema has {length} elements, the limit is {max_elements}",
-            hint="Raise LimitOptions.max_schema_elements if the file is trusted.",
+            f"the schema has {length} elements, the limit is {max_elements}", hint=limit_hint("max_schema_elements")
         )
     if element_type != STRUCT or length == 0:
         raise CorruptFileError("the file's schema is empty or not a list of schema elements")

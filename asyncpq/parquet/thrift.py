@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from asyncpq.errors import CorruptFileError, ResourceLimitError
+from asyncpq.errors import CorruptFileError, ResourceLimitError, limit_hint
 
 STOP: Final = 0
 TRUE: Final = 1
@@ -405,8 +405,7 @@ class CompactReader:
         self.elements_left -= length
         if self.elements_left < 0:
             raise ResourceLimitError(
-                "the metadata have more list elements than the limit allows",
-                hint="Raise LimitOptions.max_footer_elements if the file is trusted.",
+                "the metadata have more list elements than the limit allows", hint=limit_hint("max_footer_elements")
             )
         return length
 

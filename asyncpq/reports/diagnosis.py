@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from asyncpq import __version__
-from asyncpq.errors import AsyncpqError, ObjectChangedError
+from asyncpq.errors import AsyncpqError, Hint, ObjectChangedError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import MIB
@@ -117,7 +117,8 @@ async def _store(runtime: Runtime, url: str, writes: bool) -> StoreDiagnosis:
         finally:
             await handle.close()
     except AsyncpqError as error:
-        found["error"], found["error_type"] = str(error), type(error).__name__
+        # The text is a Hint, too: `asyncpq doctor` shows it in the words of the command line.
+        found["error"], found["error_type"] = Hint(str(error), error.command_text()), type(error).__name__
     found["requests"] = [request.to_dict(began) for request in metrics.log]
     return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.row_group_reader import QueryShape
-from asyncpq.errors import counted, printable
+from asyncpq.errors import counted, plural, printable
 from asyncpq.expressions import is_unsatisfiable
 from asyncpq.expressions.simplify import relative_columns
 from asyncpq.metrics import MAX_LOGGED, ReadMetrics
@@ -396,7 +396,8 @@ def _where(request: ScanRequest, compiled: Filter | None) -> str | None:
 
 
 def _accessed(pruning: PruningReport) -> str:
-    return f"{pruning.row_groups_accessed} of {pruning.row_groups} row groups, {pruning.rows_accessed:,} rows"
+    row_groups = counted(pruning.row_groups, "row group")
+    return f"{pruning.row_groups_accessed} of {row_groups}, {plural(pruning.rows_accessed, 'row')}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -48,16 +48,19 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
         if isinstance(columns, Mapping):
             raise InvalidOptionError(
                 f"{argument}={columns!r}: must be a list of names",
+                option=argument,
                 hint="Keys belong to lookup(), or to lookup= of plan() and why().",
             )
         if isinstance(columns, str) or not isinstance(columns, Iterable):
             raise InvalidOptionError(
-                f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
+                f"{argument}={columns!r}: must be a list of names", option=argument, hint="Write [...] around the name."
             )
     names = list(columns)
     for name in names:
         if not isinstance(name, (str, int)) or isinstance(name, bool):
-            raise InvalidOptionError(f"{argument}: {name!r} is neither the name nor the ordinal (int) of a column")
+            raise InvalidOptionError(
+                f"{argument}: {name!r} is neither the name nor the ordinal (int) of a column", option=argument
+            )
     return names
 
 
@@ -68,7 +71,7 @@ def dictionary_names(names: Any) -> tuple[str, ...]:
         return ()
     found = column_names(names, "read_dictionary")
     if found is None or not all(isinstance(name, str) for name in found):
-        raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
+        raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names", option="read_dictionary")
     return tuple(str(name) for name in found)
 
 
@@ -109,6 +112,7 @@ def access_plan(access: Any) -> AccessPlan | None:
     if access is not None and not isinstance(access, AccessPlan):
         raise InvalidOptionError(
             f"access={access!r}: must be an AccessPlan",
+            option="access",
             hint="Make one, for example with asyncpq.AccessPlan.rows([...]).",
         )
     return access
@@ -118,7 +122,7 @@ def row_numbers(rows: Any) -> list[int]:
     """Convert row numbers, in a list or an Arrow or numpy array, to a list of ints. Raises InvalidOptionError if they
     are not integers."""
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
+        raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers", option="rows")
     values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
     if any(isinstance(row, bool) for row in values):
         raise InvalidOptionError("rows must be whole numbers, not True or False")
@@ -331,7 +335,7 @@ class LookupKeys:
             raise AmbiguousColumnError(
                 "the result has a column for the positions of the keys, and the file has a column of the same name",
                 column=KEY_POSITION,
-                hint="Leave the file's column out: pass columns=.",
+                hint="Leave the file's column out: name the other columns.",
             )
         rows, positions = self._pairs(table)
         table = take_table(table, rows if with_keys else pc.unique(rows)).select(list(range(num_columns)))

@@ -5,7 +5,7 @@ reads the TOML file. ``app.py`` has the routes. ``access.py`` authenticates toke
 limits concurrent requests. ``requests.py`` parses a request, ``datasets.py`` reads the dataset, in the versions of its
 files that an ETag names. ``responses.py`` writes rows as fast as the client takes them, ``problems.py`` writes errors.
 ``prometheus.py`` counts for Prometheus, ``openapi.py`` describes the service, ``server.py``
-runs it with uvicorn, and ``demo.py`` makes demo data.
+runs it with uvicorn, and ``__main__.py`` starts it, and makes demo data.
 """
 
 from __future__ import annotations

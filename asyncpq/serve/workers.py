@@ -46,7 +46,7 @@ def run_workers(configuration: Configuration, path: str | None, number: int) -> 
             cannot be configured.
     """
     if not 1 <= number <= MOST:
-        raise InvalidOptionError(f"workers={number}: must be 1 to {MOST}")
+        raise InvalidOptionError(f"workers={number}: must be 1 to {MOST}", option="workers")
     if os.name != "posix":
         raise InvalidOptionError("--workers needs Linux or macOS", hint="Start the service once for each port.")
     with tempfile.TemporaryDirectory(prefix="asyncpq-metrics-") as folder:

@@ -22,9 +22,15 @@ from asyncpq.distributed import BuildStep, build_in_steps, refresh_in_steps, run
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
-from asyncpq.spark.call_keywords import LakeBuildKeywords, TableKeywords, split_settings
 from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
-from asyncpq.spark.settings import SettingKeywords, SparkSettings, refuse_secrets
+from asyncpq.spark.settings import (
+    LakeBuildKeywords,
+    SettingKeywords,
+    SparkSettings,
+    TableKeywords,
+    refuse_secrets,
+    split_settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,17 +19,16 @@ from pyspark.sql.types import StructType
 from asyncpq.distributed import DatasetJoin, JoinKey, JoinTask, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.options import RequestOptions, one_of, whole_number
-from asyncpq.spark.call_keywords import FilesKeywords, split_settings
 from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules, numbered
 from asyncpq.spark.join_strategy import How, JoinStrategy, LakeSide, choose_join
 from asyncpq.spark.reads.file_reads import SparkFiles
 from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.predicates import quoted
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.settings import FilesKeywords, SparkSettings, refuse_secrets, split_settings
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,7 +170,7 @@ def open_join(
 ) -> JoinPlan:
     """Open the lake of a join, and find how its keys are made of the left's."""
     if not hasattr(df, "sparkSession"):
-        raise InvalidOptionError(f"df: must be a Spark DataFrame, not {type(df).__name__}")
+        raise InvalidOptionError(f"df: must be a Spark DataFrame, not {type(df).__name__}", option="df")
     how = cast(How, _SPELLINGS.get(str(how), how))
     one_of("how", how, get_args(How))
     names = _names("on", [on] if isinstance(on, str) else on or None)
@@ -298,7 +297,7 @@ def _join_keys(
 
 def _names(argument: str, given: Any) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
-        raise InvalidOptionError(f"{argument}: must be a list of column names (str), not {given!r}")
+        raise InvalidOptionError(f"{argument}: must be a list of column names (str), not {given!r}", option=argument)
     return tuple(given)
 
 
@@ -333,7 +332,7 @@ def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
 
 def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
     try:
-        place = find_name(names, name, conf)
+        place = conf.find(names, name)
     except AmbiguousColumnError:
         raise AmbiguousColumnError(
             "several columns of the left DataFrame match the name of the key",

@@ -16,15 +16,24 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructField,
+    StructType,
+)
 
 from asyncpq import BloomFilter, Session, SortedBy, WriteOptions, errors
 from asyncpq.distributed import LakeWrite, WrittenPart, run_on_worker
 from asyncpq.distributed import plan_write as plan_lake_write
 from asyncpq.engine.target_facts import absolute_target, safe_url
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
-from asyncpq.spark.appended_columns import arranged, fitted
 from asyncpq.spark.settings import (
     SETTING_NAMES,
     SparkSettings,
@@ -36,6 +45,7 @@ from asyncpq.spark.settings import (
 )
 from asyncpq.spark.types.conversion import arrow_schema, from_spark
 from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.special_types import struct_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -108,7 +118,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     folder = lake_folder("the folder", with_three_slashes(given["path"]))
     publish = given.get("publish", "index").lower()
     if publish not in ("index", "plain"):
-        raise errors.InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'")
+        raise errors.InvalidOptionError(f"publish={given['publish']!r}: must be 'index' or 'plain'", option="publish")
     batch = _batch_of(given, publish)
     conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
@@ -165,11 +175,13 @@ def lake_folder(name: str, target: object) -> str:
     a credential.
     """
     if not isinstance(target, str) or not target:
-        raise errors.InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}")
+        raise errors.InvalidOptionError(f"{name}: must be the url of a folder (str), not {target!r}", option=name)
     refuse_secrets(name, target)
     if any(character in target for character in "*?["):
         raise errors.InvalidOptionError(
-            f"{name}: must be the url of one folder, not a pattern (it contains *, ? or [)", url=safe_url(target)
+            f"{name}: must be the url of one folder, not a pattern (it contains *, ? or [)",
+            option=name,
+            url=safe_url(target),
         )
     return str(absolute_target(target)).removesuffix("/") + "/"
 
@@ -260,20 +272,21 @@ def _parsed(name: str, attribute: str, text: str) -> Any:
     try:
         return int(text)
     except ValueError:
-        raise InvalidOptionError(f"{name}={text!r}: must be a whole number") from None
+        raise InvalidOptionError(f"{name}={text!r}: must be a whole number", option=name) from None
 
 
 def _item(name: str, attribute: str, item: Any) -> Any:
     if attribute == "dictionary_columns":
         if not isinstance(item, str):
-            raise InvalidOptionError(f"{name}: must be a list of names, but has the item {item!r}")
+            raise InvalidOptionError(f"{name}: must be a list of names, but has the item {item!r}", option=name)
         return item
     kind = BloomFilter if attribute == "bloom_filters" else SortedBy
     known = {camel_case(field.name): field.name for field in fields(kind)}
     record = {"column": item} if isinstance(item, str) else item
     if not isinstance(record, dict) or not isinstance(record.get("column"), str) or record.keys() - known.keys():
         raise InvalidOptionError(
-            f"{name}: must be a list of names, or of objects with {', '.join(known)}, but has the item {item!r}"
+            f"{name}: must be a list of names, or of objects with {', '.join(known)}, but has the item {item!r}",
+            option=name,
         )
     return kind(**{known[key]: value for key, value in record.items()})
 
@@ -288,7 +301,76 @@ def json_list(name: str, text: str) -> list[Any]:
     try:
         items = json.loads(text)
     except ValueError as error:
-        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint='A list is ["id", "day"].') from error
+        raise InvalidOptionError(
+            f"{name}: must be JSON: {error}", option=name, hint='A list is ["id", "day"].'
+        ) from error
     if not isinstance(items, list):
-        raise InvalidOptionError(f'{name}: must be a JSON list such as ["id", "day"], not {text}')
+        raise InvalidOptionError(f'{name}: must be a JSON list such as ["id", "day"], not {text}', option=name)
     return items
+
+
+#: Types of numbers, of which each holds all values of those before.
+_WIDER: Final[tuple[tuple[type[DataType], ...], ...]] = (
+    (ByteType, ShortType, IntegerType, LongType),
+    (FloatType, DoubleType),
+)
+
+
+def arranged(batch: pa.RecordBatch, order: Sequence[int | None], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch's columns in the order of ``schema``: ``order`` has the position of each in ``batch``, or
+    None for a column of nulls. Integers and floats are widened to the types of ``schema``."""
+    columns = []
+    for at, wanted in zip(order, schema, strict=True):
+        column = pa.nulls(batch.num_rows, wanted.type) if at is None else batch.column(at)
+        columns.append(column.cast(wanted.type) if _is_number(column.type) else column)
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
+
+
+def fitted(
+    schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str
+) -> tuple[StructType, tuple[int | None, ...]]:
+    """Return the columns to append, in the order and spelling of the lake's columns ``lake``, and the position of each
+    in ``schema``, the columns of the appended rows. The position is None for a column that ``schema`` lacks, which
+    becomes null; narrower integers and floats are widened. ``folder``: the lake's url, for messages.
+
+    Raises SchemaMismatchError if the columns differ from the lake's, AmbiguousColumnError if names differ only in case.
+    """
+    names = schema.fieldNames()
+    places = [conf.find(names, name) for name in lake.names]
+    unknown = set(range(len(names))) - set(places)
+    if unknown:
+        raise _mismatch("the appended rows have this column, which the lake lacks", names[min(unknown)], folder)
+    columns: list[StructField] = []
+    for field, at in zip(lake, places, strict=True):
+        own = _lake_column(field) if at is None else schema.fields[at]
+        dtype = own.dataType
+        if at is not None and _is_number(field.type) and _is_wider(known := _lake_column(field).dataType, dtype):
+            dtype = known
+        columns.append(StructField(field.name, dtype, own.nullable, own.metadata))
+    struct = StructType(columns)
+    for ours, theirs in zip(from_spark(struct, conf).schema, lake, strict=True):
+        if ours.type != theirs.type:
+            raise _mismatch(
+                f"the appended column has the type {ours.type}, the lake's {theirs.type}", ours.name, folder
+            )
+    return struct, tuple(places)
+
+
+def _lake_column(field: pa.Field) -> StructField:
+    return struct_of(pa.schema([field])).fields[0]
+
+
+def _is_wider(dtype: DataType, other: DataType) -> bool:
+    """Return whether ``dtype`` holds all numbers of the type ``other``."""
+    groups = [kinds for kinds in _WIDER if type(other) in kinds]
+    return any(type(dtype) in kinds[kinds.index(type(other)) :] for kinds in groups)
+
+
+def _mismatch(what: str, column: str, folder: str) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        what, url=safe_url(folder), column=column, hint="Append the lake's columns and types, or overwrite the lake."
+    )

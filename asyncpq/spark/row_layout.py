@@ -25,7 +25,7 @@ from asyncpq.distributed import ZOrder
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.options import MIB
 from asyncpq.spark.types.conversion import from_spark
-from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types
+from asyncpq.spark.types.read_conf import ReadConf, inner_types
 from asyncpq.spark.types.special_types import is_spatial
 
 
@@ -99,25 +99,27 @@ def find_keys(option: str, names: Sequence[str] | str, schema: T.StructType, con
     keys: list[SortKey] = []
     for name in [names] if isinstance(names, str) else names:
         if not isinstance(name, str):
-            raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
+            raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}", option=option)
         key = find_leaf(name, schema, conf)
         if key is None:
             hint = nearest_column(name, schema.names)
             raise ColumnNotFoundError(f"{option}: the written columns do not include it", column=name, hint=hint)
         keys.append(key)
     if len({key.path for key in keys}) != len(keys):
-        raise InvalidOptionError(f"{option}: must not name a column twice: {', '.join(key.name for key in keys)}")
+        raise InvalidOptionError(
+            f"{option}: must not name a column twice: {', '.join(key.name for key in keys)}", option=option
+        )
     return tuple(keys)
 
 
 def find_leaf(name: str, schema: T.StructType, conf: ReadConf) -> SortKey | None:
     """Find a column by name or dotted path; None if it does not exist, or is inside of a list or map."""
-    steps = [name] if find_name(schema.names, name, conf) is not None else name.split(".")
+    steps = [name] if conf.find(schema.names, name) is not None else name.split(".")
     path: list[str] = []
     places: list[int] = []
     dtype: T.DataType = schema
     for step in steps:
-        place = find_name(dtype.names, step, conf) if isinstance(dtype, T.StructType) else None
+        place = conf.find(dtype.names, step) if isinstance(dtype, T.StructType) else None
         if place is None or not isinstance(dtype, T.StructType):
             return None
         path.append(dtype.names[place])
@@ -140,7 +142,9 @@ class RowLayout:
         if not self.keys and not self.z_keys:
             raise InvalidOptionError("sort_by and zorder_by are empty: at least one column to sort by is required")
         if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
-            raise InvalidOptionError(f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}")
+            raise InvalidOptionError(
+                f"zorder_by: must be 2 to {ZOrder.MOST_COLUMNS} columns, not {len(self.z_keys)}", option="zorder_by"
+            )
         both = {key.path for key in self.keys} & {key.path for key in self.z_keys}
         if both:
             raise InvalidOptionError("sort_by and zorder_by contain the same column", column=".".join(min(both)))
@@ -148,13 +152,16 @@ class RowLayout:
             if not _has_order(key.dtype):
                 raise InvalidOptionError(
                     f"sort_by: Spark cannot sort values of type {key.dtype.simpleString()}",
+                    option="sort_by",
                     column=key.name,
                     hint="Name columns or struct fields of types that Spark can sort.",
                 )
         for key in self.z_keys:
             if not isinstance(key.dtype, _RANKED) and not _is_plain_text(key.dtype):
                 raise InvalidOptionError(
-                    f"zorder_by: asyncpq does not support columns of type {key.dtype.simpleString()}", column=key.name
+                    f"zorder_by: asyncpq does not support columns of type {key.dtype.simpleString()}",
+                    option="zorder_by",
+                    column=key.name,
                 )
 
     def sorted_by(self) -> tuple[SortedBy, ...]:

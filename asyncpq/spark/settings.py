@@ -13,9 +13,10 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +30,9 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, n
 from asyncpq.options import KIB, MIB, DiskCacheOptions, LimitOptions, ReadOptions, etag, require_whole
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 #: Names of credentials in snake case, see :func:`looks_secret`.
@@ -189,15 +192,22 @@ class SparkSettings:
         try:
             options = json.loads(self.storage_options)
         except (TypeError, ValueError) as error:
-            raise InvalidOptionError("storage_options: must be JSON text; its value cannot be parsed") from error
+            raise InvalidOptionError(
+                "storage_options: must be JSON text; its value cannot be parsed", option="storage_options"
+            ) from error
         if not isinstance(options, dict):
-            raise InvalidOptionError(f"storage_options: must be a mapping, not a JSON {type(options).__name__}")
+            raise InvalidOptionError(
+                f"storage_options: must be a mapping, not a JSON {type(options).__name__}", option="storage_options"
+            )
         refuse_secrets("storage_options", options)
         if self.disk_cache not in get_args(DiskTier):
-            raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}")
+            raise InvalidOptionError(
+                f"disk_cache={self.disk_cache!r}: must be one of {', '.join(get_args(DiskTier))}", option="disk_cache"
+            )
         if self.disk_cache == "host" and not self.disk_cache_folder:
             raise InvalidOptionError(
                 "disk_cache='host' needs a folder on each host, but disk_cache_folder is not set",
+                option="disk_cache",
                 hint="Set spark.asyncpq.diskCacheFolder to a folder on a local disk.",
             )
         for name, least in _LEAST.items():
@@ -207,9 +217,14 @@ class SparkSettings:
             raise InvalidOptionError(f"int96_unit={self.int96_unit!r}: must be 'us' or 'ns'")
         provider = self.credentials_provider
         if provider is not None and not re.fullmatch(r"[\w.]+:[\w.]+", provider):
-            raise InvalidOptionError("credentials_provider: must be 'module:function', such as 'my_package.keys:fetch'")
+            raise InvalidOptionError(
+                "credentials_provider: must be 'module:function', such as 'my_package.keys:fetch'",
+                option="credentials_provider",
+            )
         if self.work_folder is not None and safe_url(self.work_folder) != self.work_folder:
-            raise InvalidOptionError("work_folder: must be a url without user, password and query, but has one of them")
+            raise InvalidOptionError(
+                "work_folder: must be a url without user, password and query, but has one of them", option="work_folder"
+            )
 
     @classmethod
     def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
@@ -356,7 +371,7 @@ def flag_option(given: Mapping[str, str], name: str) -> bool:
     """Return the value of a boolean option; False if ``given``, whose names are in lower case, lacks the option."""
     value = given.get(name.lower(), "false")
     if value.lower() not in ("true", "false"):
-        raise InvalidOptionError(f"{name}={value!r}: must be true or false")
+        raise InvalidOptionError(f"{name}={value!r}: must be true or false", option=name)
     return value.lower() == "true"
 
 
@@ -376,12 +391,16 @@ def _provider(name: str) -> Callable[[], object]:
 
 def _merged(base: str, more: object) -> str:
     if not isinstance(more, Mapping):
-        raise InvalidOptionError(f"storage_options: must be a mapping, not {type(more).__name__}")
+        raise InvalidOptionError(
+            f"storage_options: must be a mapping, not {type(more).__name__}", option="storage_options"
+        )
     refuse_secrets("storage_options", more)
     try:
         return json.dumps(_united(json.loads(base), more), sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise InvalidOptionError(f"storage_options: a value cannot be converted to JSON: {error}") from error
+        raise InvalidOptionError(
+            f"storage_options: a value cannot be converted to JSON: {error}", option="storage_options"
+        ) from error
 
 
 def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -411,6 +430,7 @@ def option_spelling(names: Collection[str]) -> Iterator[None]:
             return re.sub(r"\w+", lambda word: camel_case(word[0]) if word[0] in names else word[0], text)
 
         error.message, error.hint = spelled(error.message), error.hint and spelled(error.hint)
+        error.option = error.option and spelled(error.option)
         raise
 
 
@@ -444,3 +464,39 @@ def _check_settings(spark: SparkSession) -> None:
             hint = nearest(name, known, f"asyncpq's settings are {', '.join(known)}.")
             raise InvalidOptionError(f"asyncpq has no setting {setting}", hint=hint)
     _checked[spark] = now
+
+
+class TableKeywords(SettingKeywords, total=False):
+    """The settings, and the format and version of a table, as in :meth:`asyncpq.Session.open_dataset`."""
+
+    format: Literal["parquet", "delta", "iceberg"] | None
+    version: int | str | datetime | None
+
+
+class FilesKeywords(TableKeywords, total=False):
+    """The settings, and how a dataset's paths and types are read, as in :meth:`asyncpq.Session.open_dataset`."""
+
+    schema_policy: Literal["strict", "permissive"]
+    partitioning: Literal["hive"] | Sequence[str] | None
+    partition_types: pa.Schema | Mapping[str, pa.DataType] | None
+
+
+class LakeBuildKeywords(FilesKeywords, total=False):
+    """Those of an index build."""
+
+    schema: pa.Schema | None
+
+
+class ScanKeywords(FilesKeywords, total=False):
+    """Those of a scan."""
+
+    schema: StructType | str | None
+    on_bad_file: Literal["raise", "skip"]
+
+
+def split_settings(options: Mapping[str, Any], known: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split keyword arguments into those of the dataset and the settings. ``known``: the TypedDict of all of them.
+    Raises InvalidOptionError, with the nearest name, for others."""
+    check_arguments(options, known.__annotations__)
+    settings = {name: value for name, value in options.items() if name in SETTING_NAMES}
+    return {name: value for name, value in options.items() if name not in settings}, settings

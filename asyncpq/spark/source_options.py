@@ -27,7 +27,7 @@ from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.calendars import RebaseMode
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable, unquoted
+from asyncpq.spark.types.read_conf import ReadConf, merged_schema, nullable, unquoted
 
 if TYPE_CHECKING:
     from asyncpq import Session
@@ -282,7 +282,7 @@ def _json(name: str, text: str, hook: Callable[[dict[str, Any]], object] | None 
         if isinstance(error, InvalidOptionError):
             raise
         hint = "predicate_option() returns such JSON. Use the option where for SQL." if name == "predicate" else None
-        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint=hint) from error
+        raise InvalidOptionError(f"{name}: must be JSON: {error}", option=name, hint=hint) from error
 
 
 #: Assumed number of tasks that run at once, which the source cannot query. Splits keep their minimum size.
@@ -330,7 +330,7 @@ def _narrowed(field: StructField, parts: Sequence[str], conf: ReadConf) -> Struc
     if not parts:
         return field
     dtype = field.dataType
-    place = find_name(dtype.names, parts[0], conf) if isinstance(dtype, StructType) else None
+    place = conf.find(dtype.names, parts[0]) if isinstance(dtype, StructType) else None
     inner = None if place is None else _narrowed(dtype.fields[place], parts[1:], conf)  # type: ignore[attr-defined]
     return None if inner is None else StructField(field.name, StructType([inner]), field.nullable, field.metadata)
 

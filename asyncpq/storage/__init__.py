@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from asyncpq.errors import UnsupportedStoreError
+from asyncpq.errors import Hint, UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
-from asyncpq.storage.urls import CACHING_PROTOCOLS, options_for, word_set
+from asyncpq.storage.urls import CACHING_PROTOCOLS, KEEP_ON_DISK, options_for, word_set
 
 _CLIENT_MODULES = {
     "s3": "asyncpq.storage.s3.store",
@@ -38,7 +38,9 @@ _WRAPPERS = word_set(
 )
 
 
-_LIKE_S3 = "Write s3:// for a store with S3's protocol, and endpoint_url in storage_options."
+_LIKE_S3 = "Write s3:// for a store with S3's protocol, and " + Hint(
+    "endpoint_url in storage_options.", "its --endpoint-url."
+)
 #: Hints for protocols that neither asyncpq nor fsspec knows.
 _UNKNOWN: Mapping[str, str] = {
     **dict.fromkeys(("wasb", "wasbs"), "Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH for the url."),
@@ -111,7 +113,7 @@ def open_store(
     if protocol in _WRAPPERS:
         hint = "Copy the Parquet files out of it, and pass their own urls."
         if protocol in CACHING_PROTOCOLS:
-            hint = "Pass the files' own urls, and disk_cache= of the session to keep on disk what is read."
+            hint = "Pass the files' own urls, and " + KEEP_ON_DISK
         raise UnsupportedStoreError(
             f"asyncpq does not support {protocol}:// urls, which wrap another filesystem", hint=hint
         )

@@ -30,6 +30,7 @@ from fsspec.dircache import DirCache
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
+    Hint,
     InvalidOptionError,
     InvalidResponseError,
     ObjectNotFoundError,
@@ -67,7 +68,16 @@ from asyncpq.storage.limits import (
 )
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
 from asyncpq.storage.threads import CLOSE_S, Threads, results_of
-from asyncpq.storage.urls import RENEWAL, chained_url, is_s3_option, refusal, safe_url, split_url, unknown_option
+from asyncpq.storage.urls import (
+    FOLDER_HINT,
+    RENEWAL,
+    chained_url,
+    is_s3_option,
+    refusal,
+    safe_url,
+    split_url,
+    unknown_option,
+)
 
 LEAVE_S: Final = 0.5  # a call has so long to end after its cancellation
 
@@ -158,7 +168,6 @@ def _hide(task: asyncio.Task[Any]) -> None:
 
 
 T = TypeVar("T")
-_FOLDER_HINT = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
 
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16
@@ -170,24 +179,30 @@ _MEMORY = threading.Lock()  # fsspec's memory only looks before it writes: this 
 #: The HTTP methods as which calls of a filesystem are counted; all other calls count as GET.
 _HTTP_METHODS = {"info": "HEAD", "pipe_file": "PUT", "put_file": "PUT", "rm_file": "DELETE"}
 _LISTINGS = ("find", "ls")
-_GOOGLE_CLIENTS = (
+_GOOGLE_CLIENTS = Hint(
     "Install gcsfs or obstore. To read through obstore, pass "
-    'storage_options={"gs": {"obstore": {"service_account": "key.json"}}}.'
+    'storage_options={"gs": {"obstore": {"service_account": "key.json"}}}.',
+    "Install gcsfs, and set GOOGLE_APPLICATION_CREDENTIALS to a file with a key.",
 )
-_AZURE_CLIENTS = (
+_AZURE_CLIENTS = Hint(
     "Install adlfs or obstore. To read through obstore, pass "
-    'storage_options={"az": {"obstore": {"account_name": ..., "account_key": ...}}}.'
+    'storage_options={"az": {"obstore": {"account_name": ..., "account_key": ...}}}.',
+    "Install adlfs, and set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
 )
 #: The packages that serve a protocol, where fsspec's is not the only one.
 CLIENTS: Mapping[str, str] = {
     **dict.fromkeys(("gs", "gcs"), _GOOGLE_CLIENTS),
     **dict.fromkeys(("abfs", "abfss", "az"), _AZURE_CLIENTS),
 }
-_AZURE = (
+_AZURE = Hint(
     "Pass account_name and account_key (or sas_token, or connection_string) in storage_options, or anon=True for "
-    "public objects."
+    "public objects.",
+    "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
 )
-_GOOGLE = 'Pass token="key.json" in storage_options, or token="anon" for public objects.'
+_GOOGLE = Hint(
+    'Pass token="key.json" in storage_options, or token="anon" for public objects.',
+    "Set GOOGLE_APPLICATION_CREDENTIALS to a file with a key.",
+)
 #: How to log in to filesystems.
 _ACCESS: Mapping[str, str] = {
     **dict.fromkeys(("abfs", "abfss", "az"), _AZURE),
@@ -245,7 +260,7 @@ class FsspecStore(Unpicklable):
             if foreign:
                 refused = unknown_option(protocol, foreign, known)
                 if protocol in _ACCESS:
-                    refused.hint = f"{refused.hint} For {protocol}: {_ACCESS[protocol]}"
+                    refused.hint = f"{refused.hint} For {protocol}: " + _ACCESS[protocol]
                 raise refused
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)
@@ -271,7 +286,8 @@ class FsspecStore(Unpicklable):
         except Exception as error:  # of the client
             raise StoreError(
                 f"the {protocol} filesystem cannot be opened ({type(error).__module__}.{type(error).__name__})",
-                hint=f"Check the url and the storage_options for {protocol}.",
+                hint="Check the url and "
+                + Hint(f"the storage_options for {protocol}.", f"what the environment sets for {protocol}."),
             ) from error
         self._class, self._options = class_, options
         self._replaced: Any = None  # the filesystem whose credentials expired last: calls may still be under way
@@ -693,7 +709,7 @@ class FsspecObject(Unpicklable):
         with counted("info", "stat", RangeRequest(0, 0, self.url), attempt, context):
             info = await self._store.call(request, "info", self._path)
         if info.get("type") == "directory":
-            raise ObjectNotFoundError("the url names a folder, not a file", url=self.url, hint=_FOLDER_HINT)
+            raise ObjectNotFoundError("the url names a folder, not a file", url=self.url, hint=FOLDER_HINT)
         self._young = is_young(info)
         return validator_of(info, self.url)
 
@@ -773,7 +789,7 @@ def _typed(error: Exception, request: RangeRequest, name: str) -> Exception:
         case FileNotFoundError() | NotADirectoryError():
             return gone(request) if request.pin else ObjectNotFoundError("the object does not exist", url=url)
         case IsADirectoryError():
-            return ObjectNotFoundError("the url names a folder, not a file", url=url, hint=_FOLDER_HINT)
+            return ObjectNotFoundError("the url names a folder, not a file", url=url, hint=FOLDER_HINT)
         case PermissionError():
             return AccessDeniedError("the filesystem refused access", url=url)
         case NotImplementedError():

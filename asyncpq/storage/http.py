@@ -33,6 +33,7 @@ from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
     DeadlineExceededError,
+    Hint,
     InvalidOptionError,
     InvalidResponseError,
     StoreError,
@@ -245,9 +246,10 @@ _SIGNED_HINT = (
     "If the url is signed, its signature may have expired: get a new one. A private object of S3 is read by its "
     "s3:// url, with credentials."
 )
-_DENIED_HINT = (
+_DENIED_HINT = Hint(
     'Pass credentials in storage_options, such as {"https": {"headers": {"Authorization": "Bearer ..."}}}; they are '
-    "not sent to another origin that the url redirects to."
+    "not sent to another origin that the url redirects to.",
+    "The command line sends no credentials over http: use a presigned url.",
 )
 
 #: The user's headers that are sent to every target of a redirect. All others may be credentials.

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from asyncpq.errors import InvalidOptionError, InvalidResponseError, ObjectNotFoundError, UnsupportedStoreError
+from asyncpq.errors import Hint, InvalidOptionError, InvalidResponseError, ObjectNotFoundError, UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import FirstNames, ListedObject, RequestContext, StoreLimits, Unpicklable, Wants
 from asyncpq.storage.http import HttpObject, HttpStore
 from asyncpq.storage.limits import ListingLimit, PageSequence
 from asyncpq.storage.responses import MAX_SIZE
-from asyncpq.storage.urls import safe_url, split_url, unknown_option, word_set
+from asyncpq.storage.urls import FOLDER_HINT, safe_url, split_url, unknown_option, word_set
 
 _ENDPOINT: Final = "https://huggingface.co"
 _KINDS: Final = word_set("models datasets spaces")
@@ -38,8 +38,11 @@ _HINT: Final = (
     "Write hf://datasets/OWNER/NAME@REVISION/PATH; a revision is a branch, a tag or a commit, by default main."
 )
 _DENIED_HINT: Final = (
-    'Set HF_TOKEN, run "hf auth login", or pass storage_options={"hf": {"token": ...}}; accept the terms of a gated '
-    "repository in a browser."
+    Hint(
+        'Set HF_TOKEN, run "hf auth login", or pass storage_options={"hf": {"token": ...}}',
+        'Set HF_TOKEN, or run "hf auth login"',
+    )
+    + "; accept the terms of a gated repository in a browser."
 )
 
 
@@ -120,11 +123,7 @@ class HuggingFaceStore(Unpicklable):
         """Return a handle on a file; sends no request."""
         place = parse_place(url)
         if not place.path or place.path.endswith("/"):
-            raise ObjectNotFoundError(
-                "the url names a folder, not a file",
-                url=safe_url(url),
-                hint="Session.open_dataset reads the files of a folder.",
-            )
+            raise ObjectNotFoundError("the url names a folder, not a file", url=safe_url(url), hint=FOLDER_HINT)
         return await self._open(place.file, url)
 
     async def list_objects(

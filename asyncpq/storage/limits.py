@@ -21,6 +21,7 @@ from typing import Final, Literal, TypeVar
 
 from asyncpq.errors import (
     DeadlineExceededError,
+    Hint,
     InvalidResponseError,
     ResourceLimitError,
     StoreError,
@@ -40,10 +41,17 @@ RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 #: Hints for requests that failed in every attempt.
 _HINTS: Mapping[type[StoreError], str] = {
-    ThrottledError: "Lower LimitOptions.max_connections, or wait longer with RetryOptions.max_attempts and "
-    "backoff_max_s.",
-    TransportError: "If the store is slow or far, raise RetryOptions.max_attempts or its timeouts.",
+    ThrottledError: Hint(
+        "Lower LimitOptions.max_connections, or wait longer with RetryOptions.max_attempts and backoff_max_s.",
+        "Try again later, or with fewer commands at once.",
+    ),
+    TransportError: Hint(
+        "If the store is slow or far, raise RetryOptions.max_attempts or its timeouts.",
+        "The store may be slow or far, or its url needs the other of http:// and https://.",
+    ),
 }
+_MORE_OBJECTS = "raise LimitOptions.max_listed_objects; each object takes about 300 bytes."
+_RETRY_MORE = Hint("Raise RetryOptions.max_attempts to retry more often.", "Try again later.")
 
 
 class RetryableError(Exception):
@@ -113,7 +121,7 @@ def delay_before_retry_s(
     if attempt - turns >= options.max_attempts:
         error.message += f"; given up after {attempt} attempt{'' if attempt == 1 else 's'}"
         if error.hint == error.default_hint:
-            error.hint = _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
+            error.hint = _HINTS.get(type(error), _RETRY_MORE)
         raise error from failure.__cause__
     delay = random.random() * min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
     if max(delay, failure.retry_after_s) >= left_s:
@@ -128,7 +136,9 @@ def delay_before_retry_s(
         error.message += f"; not retried after attempt {attempt}: the retry budget is used up"
         if error.hint == error.default_hint:
             error.hint = (
-                "Wait until the store answers again, or raise RetryOptions.retry_budget: other requests failed, too."
+                "Wait until the store answers again"
+                + Hint(", or raise RetryOptions.retry_budget", "")
+                + ": other requests failed, too."
             )
         raise error from failure.__cause__
     return max(delay, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
@@ -673,7 +683,7 @@ class ListingLimit:
         return ResourceLimitError(
             f"the listing has more than {self.most} objects",
             url=self.url,
-            hint="List a narrower prefix, or raise LimitOptions.max_listed_objects; each object takes about 300 bytes.",
+            hint="List a narrower prefix, or " + Hint(_MORE_OBJECTS, f"in Python, {_MORE_OBJECTS}"),
         )
 
 

@@ -48,7 +48,7 @@ from asyncpq.storage.base import (
 )
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
-from asyncpq.storage.urls import local_path, safe_url, split_url, unknown_option
+from asyncpq.storage.urls import FOLDER_HINT, local_path, safe_url, split_url, unknown_option
 
 _COPY_BYTES = 1024 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -547,8 +547,7 @@ def _open(path: str) -> int:
         return descriptor
     os.close(descriptor)
     if stat.S_ISDIR(mode):
-        hint = "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash."
-        raise ObjectNotFoundError("the path names a folder, not a file", url=safe_url(path), hint=hint)
+        raise ObjectNotFoundError("the path names a folder, not a file", url=safe_url(path), hint=FOLDER_HINT)
     raise StoreError("the path is not a regular file", url=safe_url(path), hint="Pass the path of a regular file.")
 
 

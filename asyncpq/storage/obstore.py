@@ -80,6 +80,7 @@ from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import (
     END_OF_KEY,
+    FOLDER_HINT,
     bucket_url,
     mapping_option,
     refusal,
@@ -313,7 +314,7 @@ class ObstoreStore(Unpicklable):
             raise InvalidOptionError(
                 "the url of one file must have a bucket and a name that does not end with a slash",
                 url=safe_url(url),
-                hint="Session.open_dataset reads all files of a folder.",
+                hint=FOLDER_HINT,
             )
         if self._provider != "s3":
             return bucket, key

@@ -23,6 +23,7 @@ from asyncpq.errors import (
     AsyncpqError,
     BucketNotFoundError,
     CredentialsError,
+    Hint,
     InvalidResponseError,
     NotParquetError,
     ObjectChangedError,
@@ -72,7 +73,10 @@ _SUFFIX_REFUSALS = frozenset((400, 416, 501))
 READING_HINT = "Allow s3:GetObject on the object, and check that it exists: S3 may refuse access to a missing object."
 LISTING_HINT = "Allow s3:ListBucket on the bucket, or give the urls of the files."
 WRITING_HINT = "Allow s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on the objects."
-_CREDENTIALS_HINT = "Check key, secret and token in storage_options, or the credentials found in the environment."
+_CREDENTIALS_HINT = Hint(
+    "Check key, secret and token in storage_options, or the credentials found in the environment.",
+    "Check the credentials of --profile or the environment: `asyncpq doctor URL` says where they came from.",
+)
 
 _CLOCK_HINT = "Set this host's clock: it is too far from the store's, which refuses the signature's time."
 _ARCHIVED_HINT = "The object is archived (S3 Glacier): restore it first, with RestoreObject, and read it then."
@@ -374,10 +378,10 @@ def is_s3(request: RangeRequest) -> bool:
 
 def other_scheme(request: RangeRequest, *, tls: bool) -> str:
     """Return the hint for a server whose port may be for http, if it was asked with TLS, or else for https."""
-    what = "an endpoint_url" if is_s3(request) else "a url"
+    begins = Hint("write an endpoint_url", "write an --endpoint-url") if is_s3(request) else "write a url"
     if tls:
-        return f"The server may not support TLS: write {what} that begins with http://."
-    return f"The server may expect TLS on this port: write {what} that begins with https://."
+        return "The server may not support TLS: " + begins + " that begins with http://."
+    return "The server may expect TLS on this port: " + begins + " that begins with https://."
 
 
 def tls_expected(request: RangeRequest) -> InvalidResponseError:
@@ -491,7 +495,10 @@ def error_for(
         return InvalidResponseError(
             f"the store redirects: {reason}",
             url=url,
-            hint="Name the bucket's own endpoint or region in storage_options.",
+            hint="Name the bucket's own "
+            + Hint(
+                "endpoint or region in storage_options.", "region with --region, or its endpoint with --endpoint-url."
+            ),
         )
     return StoreError(f"the store refused the request: {reason}", url=url, byte_range=where)
 

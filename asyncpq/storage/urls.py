@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
-from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError, nearest
+from asyncpq.errors import Hint, InvalidOptionError, UnsupportedStoreError, UsageError, nearest
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?|dbfs|hf|hdfs|wasbs?):/(?!/)", re.IGNORECASE)
@@ -52,13 +52,23 @@ _SIGNATURE_PARAMETERS = word_set(
 )
 _SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
 
+#: Hint of the error for a folder that is read as one file.
+FOLDER_HINT = Hint(
+    "Session.open_dataset reads a folder of files; in a list, a folder ends in a slash.",
+    "End the url of a folder with /.",
+)
+#: The end of the hint for urls of fsspec's caches.
+KEEP_ON_DISK = Hint(
+    "disk_cache= of the session to keep on disk what is read.", "--disk-cache FOLDER to keep on disk what is read."
+)
+
 
 def chained_url(url: str) -> UnsupportedStoreError:
     """Return the error for a url that chains filesystems, such as ``zip://a.parquet::s3://bucket/b.zip``."""
     first, _, rest = url.partition("::")
     hint = "Copy the Parquet files out, and pass their own urls."
     if first.partition("://")[0].lower() in CACHING_PROTOCOLS and "::" not in rest:
-        hint = f"Pass {safe_url(rest)}, and disk_cache= of the session to keep on disk what is read."
+        hint = f"Pass {safe_url(rest)}, and " + KEEP_ON_DISK
     return UnsupportedStoreError("asyncpq does not support chained urls (a::b)", url=safe_url(url), hint=hint)
 
 
@@ -101,7 +111,8 @@ def refuse_one_slash(url: str) -> None:
             "the url has only one slash after dbfs:, as Databricks writes it",
             url=safe_url(url),
             hint=f"On a cluster of Databricks, pass the local path /dbfs{safe_url(url[5:])}. Elsewhere, pass "
-            f"dbfs://{safe_url(url[5:])} with instance and token in storage_options.",
+            f"dbfs://{safe_url(url[5:])}"
+            + Hint(" with instance and token in storage_options.", " in Python, with its instance and token."),
         )
     raise InvalidOptionError(
         f"the url has only one slash after {match[1]}:, two are needed",
@@ -358,12 +369,14 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
     endpoint = options.get("endpoint_url") or (inner.get("endpoint_url") if isinstance(inner, Mapping) else None)
     if isinstance(endpoint, str) and not endpoint.lower().startswith(("http://", "https://")):
         raise InvalidOptionError(
-            "the storage_options for s3 have an endpoint_url that does not begin with http:// or https://",
+            "endpoint_url: does not begin with http:// or https://",
+            option="endpoint_url",
             hint='Begin it with its scheme, such as "http://127.0.0.1:9000".',
         )
     if isinstance(endpoint, str) and _PORT_0.match(endpoint):
         raise InvalidOptionError(
-            "the storage_options for s3 have an endpoint_url with port 0, on which no server listens",
+            "endpoint_url: has port 0, on which no server listens",
+            option="endpoint_url",
             hint="Write the server's port.",
         )
 

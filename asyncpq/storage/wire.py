@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
-from asyncpq.errors import AsyncpqError, InvalidOptionError, InvalidResponseError, StoreError, TransportError
+from asyncpq.errors import AsyncpqError, Hint, InvalidOptionError, InvalidResponseError, StoreError, TransportError
 from asyncpq.records import NamedTuple
 from asyncpq.storage.base import closed_store
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
@@ -168,13 +168,16 @@ def no_connection(
     )
     check = "Check the host and port of the url."
     if is_s3(request):
-        check = "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3."
+        check = Hint(
+            "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3.",
+            "Check --endpoint-url and --region, and what the environment sets: `asyncpq doctor URL` shows it.",
+        )
     if isinstance(cause, socket.gaierror) and cause.errno in _UNKNOWN_HOST:
         failure.message = f"the host {host} is unknown: {failure.message}"
         failure.hint = check
         return failure
     if isinstance(cause, ConnectionRefusedError):
-        failure.hint = f"No server listens on this port. {check}"
+        failure.hint = "No server listens on this port. " + check
     elif tls is not None and isinstance(cause, ConnectionError):
         failure.hint = other_scheme(request, tls=tls)
     return RetryableError(failure)
@@ -186,7 +189,9 @@ def no_tls(error_name: str, cause: object, request: RangeRequest) -> TransportEr
     hint = "Check the TLS configuration of the host."
     if isinstance(cause, ssl.SSLCertVerificationError):
         trust = 'client_kwargs={"verify": "ca.pem"}' if at_s3 else '{"https": {"ssl": an ssl.SSLContext}}'
-        hint = f"Check the host's name and certificate; name a private CA in storage_options: {trust}."
+        hint = "Check the host's name and certificate; name a private CA in " + Hint(
+            f"storage_options: {trust}.", "AWS_CA_BUNDLE." if at_s3 else "SSL_CERT_FILE."
+        )
     elif isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
         hint = other_scheme(request, tls=True)
     reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None)

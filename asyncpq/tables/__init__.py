@@ -59,15 +59,18 @@ def catalog_of(target: Any, format_: Format | None, version: TableVersion | None
         return IcebergCatalog(table, snapshot_id=version)
     if version is not None:
         raise InvalidOptionError(
-            f"version={version!r}: only Delta and Iceberg tables have versions", hint="Leave out version=."
+            f"version={version!r}: only Delta and Iceberg tables have versions",
+            option="version",
+            hint="Leave the version out.",
         )
     if hasattr(target, "snapshot"):
         if format_ is not None:
             raise InvalidOptionError(
                 f"format={format_!r} is not allowed: a catalog defines the format of its table",
+                option="format",
                 hint="Leave out format=.",
             )
         return cast("Catalog", target)
     if format_ not in (None, "parquet"):
-        raise InvalidOptionError(f'format={format_!r}: must be "parquet", "delta" or "iceberg"')
+        raise InvalidOptionError(f'format={format_!r}: must be "parquet", "delta" or "iceberg"', option="format")
     return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import CatalogReader
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_scalar
-from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError, located
+from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError, limit_hint, located
 from asyncpq.options import LimitOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
@@ -128,7 +128,7 @@ def _check_ranges(num_ranges: int, limits: LimitOptions) -> None:
         raise ResourceLimitError(
             f"the deleted rows are {num_ranges} ranges, which take more than "
             f"max_decoded_bytes={limits.max_decoded_bytes} of memory",
-            hint="Rewrite the table's data files (compaction), or raise LimitOptions(max_decoded_bytes=...).",
+            hint="Rewrite the table's data files (compaction). " + limit_hint("max_decoded_bytes"),
         )
 
 

@@ -34,7 +34,9 @@ class BloomFilter:
             require_whole("ndv", self.ndv)
         share: Any = self.fpp
         if not isinstance(share, (int, float)) or not 0 < share < 1:
-            raise InvalidOptionError(f"fpp={share!r}: must be a number between 0 and 1", column=self.column)
+            raise InvalidOptionError(
+                f"fpp={share!r}: must be a number between 0 and 1", option="fpp", column=self.column
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,9 @@ class SortedBy:
         flags: Any = (self.descending, self.nulls_first)
         if not all(isinstance(flag, bool) for flag in flags):
             raise InvalidOptionError(
-                f"sorted_by: descending and nulls_first must be bools, not {flags}", column=self.column
+                f"sorted_by: descending and nulls_first must be bools, not {flags}",
+                option="sorted_by",
+                column=self.column,
             )
 
 
@@ -91,9 +95,13 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
-            raise InvalidOptionError(f"compression={self.compression!r}: must be one of {', '.join(COMPRESSIONS)}")
+            raise InvalidOptionError(
+                f"compression={self.compression!r}: must be one of {', '.join(COMPRESSIONS)}", option="compression"
+            )
         if self.compression_level is not None and type(self.compression_level) is not int:
-            raise InvalidOptionError(f"compression_level={self.compression_level!r}: must be a whole number")
+            raise InvalidOptionError(
+                f"compression_level={self.compression_level!r}: must be a whole number", option="compression_level"
+            )
         for name in ("page_rows", "page_bytes", "row_group_rows", "row_group_bytes", "file_bytes"):
             require_whole(name, getattr(self, name))
 
@@ -116,7 +124,8 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
     except (pa.ArrowException, ValueError) as error:
         raise InvalidOptionError(
             f"compression={options.compression!r} and compression_level={options.compression_level} cannot be combined:"
-            f" {error}"
+            f" {error}",
+            option="compression",
         ) from error
     blooms = [bloom.column for bloom in options.bloom_filters]
     for option, columns in (("bloom_filters", blooms), ("dictionary_columns", options.dictionary_columns or ())):
@@ -124,12 +133,15 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
             if column not in types:
                 raise InvalidOptionError(
                     f"{option}: there is no such column among the files' leaves",
+                    option=option,
                     column=column,
                     hint=nearest_column(column, list(types)),
                 )
     for column in blooms:
         if types[column] == "BOOLEAN":
-            raise InvalidOptionError("bloom_filters: a boolean column cannot have a Bloom filter", column=column)
+            raise InvalidOptionError(
+                "bloom_filters: a boolean column cannot have a Bloom filter", option="bloom_filters", column=column
+            )
     sorting(schema, options.sorted_by)
 
 
@@ -156,6 +168,7 @@ def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingCo
         except ValueError as error:
             raise InvalidOptionError(
                 "sorted_by: the column does not exist, or its type has no sort order",
+                option="sorted_by",
                 column=key.column,
                 hint="Name a column, or a field of a struct by its dotted path; lists and maps have no order.",
             ) from error

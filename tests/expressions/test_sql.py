@@ -648,8 +648,8 @@ def test_the_empty_name_is_a_column() -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("id > 1 LIMIT 5", "Leave out LIMIT, and pass limit= for it."),
-        ("LIMIT 5", "Leave out LIMIT, and pass limit= for it."),
+        ("id > 1 LIMIT 5", "Leave out LIMIT: the limit is an option of its own."),
+        ("LIMIT 5", "Leave out LIMIT: the limit is an option of its own."),
         ("id > 1 order  by id", "Leave out ORDER BY: "),
         ("id > 1 GROUP BY id", "Leave out GROUP BY: "),
         ("WHERE id > 1", "Leave out the words up to WHERE: "),

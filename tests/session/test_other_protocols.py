@@ -15,7 +15,7 @@ import pytest
 from fsspec.registry import _registry, known_implementations
 
 import asyncpq
-from asyncpq.cli.wording import in_options
+from asyncpq.errors import command_words
 from tests.session.test_hints import DATA, failure
 from tests.store_backends import FAST_RETRIES
 
@@ -101,7 +101,7 @@ async def test_clouds_without_their_package(monkeypatch: pytest.MonkeyPatch, pro
     assert isinstance(error, asyncpq.UnsupportedStoreError)
     assert error.hint == f"Install {package} or obstore. To read through obstore, pass {options}"
     assert "Please" not in str(error)
-    assert in_options(error.hint).startswith(f"Install {package}, and set ")
+    assert command_words(error.hint).startswith(f"Install {package}, and set ")
     assert requests == 0
 
 

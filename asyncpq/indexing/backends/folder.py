@@ -20,6 +20,7 @@ from asyncpq.errors import (
     ConcurrentCommitUnsupported,
     CorruptIndexError,
     FormatError,
+    Hint,
     InvalidOptionError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -108,6 +109,7 @@ class ObjectBackend:
         if not isinstance(single_writer, bool):
             raise InvalidOptionError(
                 f"single_writer={single_writer!r}: must be True or False",
+                option="single_writer",
                 hint="Pass True if only one process writes to this index, else False.",
             )
         self._runtime = session if isinstance(session, Runtime) else runtime_of(session)
@@ -213,7 +215,10 @@ class ObjectBackend:
                 raise ConcurrentCommitUnsupported(
                     "the store overwrites objects that exist, so two concurrent commits could both succeed",
                     url=self.description,
-                    hint="Set single_writer=True if only one process writes to this index.",
+                    hint=Hint(
+                        "Set single_writer=True if only one process writes to this index.",
+                        "Keep the index in another store, with --at.",
+                    ),
                 )
             if await self.manifest(number, operation=operation) is not None:
                 return False
@@ -448,7 +453,10 @@ class _Bound(Sequence[bytes]):
 _SMALL_BYTES = 64 * 1024  # of a segment: fetching all of it costs no more than a part
 _RUN_ROWS = 1 << 18  # read at once when all rows are wanted
 _RUN_BYTES = 8 << 20  # of the file read at once, roughly: rows with payloads are large
-_HINT = "Free disk space, or set BuildOptions.folder to another folder for local files."
+_HINT = Hint(
+    "Free disk space, or set BuildOptions.folder to another folder for local files.",
+    "Free disk space, or set TMPDIR to another folder for local files.",
+)
 
 
 class FolderBackend(ObjectBackend):

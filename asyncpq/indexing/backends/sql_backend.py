@@ -61,7 +61,9 @@ class SqlBackend:
 
     def __init__(self, database: str | URL | Engine, name: str = "asyncpq", *, schema: str | None = None) -> None:
         if not _NAME.fullmatch(name):
-            raise InvalidOptionError(f"name={name!r}: must have 1-40 letters, digits or _, and not begin with a digit")
+            raise InvalidOptionError(
+                f"name={name!r}: must have 1-40 letters, digits or _, and not begin with a digit", option="name"
+            )
         self._engine, self._owns_engine = _engine(database)
         url = self._engine.url
         shown = sa.URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)

@@ -98,10 +98,12 @@ class ValkeyBackend:
     def __init__(self, url: str, prefix: str = "asyncpq-index:", *, timeout_s: float = 30.0) -> None:
         if not prefix or prefix == "asyncpq:":
             raise InvalidOptionError(
-                f"prefix={prefix!r}: must not be empty or the prefix of a shared cache", hint="Choose another prefix."
+                f"prefix={prefix!r}: must not be empty or the prefix of a shared cache",
+                option="prefix",
+                hint="Choose another prefix.",
             )
         if not timeout_s > 0:
-            raise InvalidOptionError(f"timeout_s={timeout_s!r}: must be a positive number")
+            raise InvalidOptionError(f"timeout_s={timeout_s!r}: must be a positive number", option="timeout_s")
         try:
             from asyncpq.caching.valkey_connections import ValkeyConnections
         except ImportError as error:

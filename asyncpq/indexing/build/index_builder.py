@@ -16,6 +16,7 @@ from dataclasses import field, replace
 from typing import Any, Final, TypeAlias
 
 from asyncpq.checkpoints import paused
+from asyncpq.datasets.listing import NOT_BUILT
 from asyncpq.errors import (
     AsyncpqError,
     InvalidOptionError,
@@ -156,9 +157,7 @@ class IndexBuilder:
         if base is not None:
             self._check(base)
         elif self.tables is None:
-            raise ObjectNotFoundError(
-                "there is no index", url=self.backend.description, hint="Build it with Session.build_index()."
-            )
+            raise ObjectNotFoundError("there is no index", url=self.backend.description, hint=NOT_BUILT)
         before = RowRanges() if self.base is None else self.base.live
         return await differences(self.runtime, self.backend, base, self.source, before, self.operation)
 

@@ -29,7 +29,7 @@ from asyncpq.datasets.listing import (
 )
 from asyncpq.datasets.model import DataFile, DataFiles, TableField, urls_of
 from asyncpq.datasets.partitioning import Partitioning, described_partitioning, folders_of, read_partitions
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
+from asyncpq.errors import Hint, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
@@ -336,7 +336,9 @@ async def listed_source(
     if manifest.dataset.get("kind") != "files":
         raise UsageError(
             "the index was built for a table, whose files are listed only in the table's metadata",
-            hint="Open the index with the table: session.open_index(at, table=table).",
+            hint=Hint(
+                "Open the index with the table: session.open_index(at, table=table).", "Name the url of the table."
+            ),
         )
     target = target_of(manifest, given, at)
     partitioning = described_partitioning(manifest.dataset, manifest.schema, manifest.partitions)
@@ -399,6 +401,7 @@ def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | Non
         if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
             raise InvalidOptionError(
                 "files: the dataset has no such file",
+                option="files",
                 url=safe_url(url),
                 hint=f"Pass urls of files below {safe_url(target.url)}.",
             )
@@ -515,5 +518,6 @@ def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) ->
     if manifest.dataset.get("kind") == "files" and known != _described(partitioning):
         raise InvalidOptionError(
             f"partitioning: the index was built with {known!r}, not {_described(partitioning)!r}",
+            option="partitioning",
             hint="Pass the same partitioning, or open the dataset without the index.",
         )

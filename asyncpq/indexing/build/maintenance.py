@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from asyncpq.datasets.listing import NOT_BUILT
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptIndexError, ObjectNotFoundError
 from asyncpq.events import Operation
@@ -58,9 +59,7 @@ async def compact(
     """
     manifest = await load(backend, operation)
     if manifest is None:
-        raise ObjectNotFoundError(
-            "there is no index", url=backend.description, hint="Build it with Session.build_index()."
-        )
+        raise ObjectNotFoundError("there is no index", url=backend.description, hint=NOT_BUILT)
     compaction = _Compaction(runtime, backend, options, operation, manifest)
     chosen = {
         index_table: _chosen(manifest.segments_of(index_table), compaction.unused, max_segments, options)

@@ -24,7 +24,7 @@ from asyncpq.datasets.model import DataFile, IndexEntry, urls_of
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import plain_array
 from asyncpq.decoding.paths import top_level
-from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
+from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, counted
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
@@ -323,7 +323,7 @@ class ListingMatch:
         lines: list[str] = []
         if self.unknown:
             known = len(self.files) - len(self.unknown)
-            lines.append(f"knows {known} of {len(self.files)} files as they are; others are read without it")
+            lines.append(f"knows {known} of {counted(len(self.files), 'file')} as they are; others are read without it")
         if self.unsure:
             lines.append(
                 f"{len(self.unsure)} files have versions that the listing does not tell: each is opened, and what the "

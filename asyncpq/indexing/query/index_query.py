@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from asyncpq.errors import counted
 from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
@@ -235,14 +236,14 @@ class IndexQuery:
                     f"{lookup.table}: not used, {why if lookup.is_asked else 'the answers of other tables are enough'}"
                 ] = None
                 continue
-            rows = "" if lookup.result.num_rows is None else f", {lookup.result.num_rows} rows"
-            lines[f"{lookup.table}: {lookup.result.selection.files.num_rows} of {total} files{rows}"] = None
+            rows = "" if lookup.result.num_rows is None else f", {counted(lookup.result.num_rows, 'row')}"
+            lines[f"{lookup.table}: {lookup.result.selection.files.num_rows} of {counted(total, 'file')}{rows}"] = None
         for probe in self._blooms:
             if probe.result is None:
                 why = "no files are left for it, or more than LimitOptions.files_ahead"
                 lines[f"{probe.table}: not used, {why}"] = None
             else:
-                lines[f"{probe.table}: {probe.result.files.num_rows} of {total} files"] = None
+                lines[f"{probe.table}: {probe.result.files.num_rows} of {counted(total, 'file')}"] = None
         return tuple(lines)
 
     def _reads(self, table: IndexTable, lookups: Sequence[_Lookup]) -> Reads:
@@ -436,7 +437,8 @@ class IndexAnswer:
     def report(self) -> tuple[str, ...]:
         """Return lines for ``explain()``: what all tables, and the caller's own indexes, ruled out."""
         own = [
-            f"of your own: {len(slices.files)} files named{', exactly' if slices.exact else ''}, others {slices.others}"
+            f"of your own: {counted(len(slices.files), 'file')} named{', exactly' if slices.exact else ''}, others "
+            f"{slices.others}"
             for slices in self.own
         ]
         return (*(() if self.query is None else self.query.report()), *own)

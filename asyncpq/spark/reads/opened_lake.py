@@ -14,13 +14,12 @@ from pyspark.sql.types import DataType, StructField, StructType
 from asyncpq import DataFile, Dataset, Session, View, errors
 from asyncpq.distributed import EngineDataset, EngineFiles, FooterFacts, refresh_hint
 from asyncpq.engine.target_facts import absolute_target, hive_ignoring_case, opens_table
-from asyncpq.spark.reads.chosen_files import read_by_spark
-from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, narrowed_for_index, texts_in_paths
+from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, narrowed_for_index, read_by_spark, texts_in_paths
 from asyncpq.spark.settings import with_three_slashes, without_credentials
-from asyncpq.spark.types.arrow_fields import for_other_files, lake_column, lake_field
+from asyncpq.spark.types.conversion import for_other_files, lake_column, lake_field
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_refuses, spark_schema
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type
-from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
+from asyncpq.spark.types.read_conf import ReadConf, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.special_types import has_variant, same_to_spark, struct_of, tells_more, with_untold
 
 #: Planning uses the listing that opening made.
@@ -91,7 +90,7 @@ class OpenLake:
         """Return the positions in ``struct`` of the top-level columns named in ``wanted``; names that do not exist
         are skipped. Names are compared with Spark's case sensitivity."""
         names = self.struct.names
-        places = (find_name(names, name, self.conf) for name in wanted)
+        places = (self.conf.find(names, name) for name in wanted)
         return [place for place in places if place is not None]
 
     def known_top(self, path: str) -> str:
@@ -149,7 +148,7 @@ async def _opened(session: Session, target: LakeTarget, options: Mapping[str, An
             raise
         asked: dict[int, StructField] = {}
         for field in () if target.schema is None else target.schema.fields:
-            at = find_name(schema.names, field.name, conf)
+            at = conf.find(schema.names, field.name)
             if at is not None:
                 asked[at] = field
                 schema = schema.set(at, lake_field(schema.field(at), field, conf))
@@ -174,7 +173,7 @@ class _LakeOpener:
 
     def __init__(self, session: Session, target: LakeTarget, conf: ReadConf, dataset: Dataset, *, merges: bool) -> None:
         self.state = EngineDataset.of(dataset, skips_missing=conf.ignore_missing_files)
-        self.operation = self.state.runtime.operation("open", self.state.url)
+        self.operation = self.state.opening()
         self._session = session
         self._target = target
         self._conf = conf
@@ -200,6 +199,7 @@ class _LakeOpener:
             if len(set(schema.names)) != len(schema.names):
                 raise errors.InvalidOptionError(
                     "schema: two of its columns match the same column of the files",
+                    option="schema",
                     hint="Leave one of them out, or set spark.sql.caseSensitive=true.",
                 )
             source = narrowed_for_index(self.state.source, schema, self.partitions, self._conf)
@@ -276,7 +276,7 @@ class _LakeOpener:
     def _with_partitions(self, asked: StructType, inferred: StructType) -> StructType:
         """Return the columns ``asked``, from the caller, followed by the other partition columns of ``inferred``, as
         Spark orders them."""
-        known = [find_name(asked.names, name, self._conf) for name in self.partitions]
+        known = [self._conf.find(asked.names, name) for name in self.partitions]
         data = [field for at, field in enumerate(asked.fields) if at not in known]
         partitions = [
             inferred[name] if at is None else StructField(asked.fields[at].name, asked.fields[at].dataType)
@@ -309,7 +309,7 @@ class _LakeOpener:
                 if conf.key(field.name) not in data:
                     columns.append(self._partition_field(field.name))
                 continue
-            at, own = find_name(inferred.names, field.name, conf), first.get_field_index(field.name)
+            at, own = conf.find(inferred.names, field.name), first.get_field_index(field.name)
             if at is not None and own >= 0 and same_to_spark(first.field(own).type, field.type):
                 columns.append(inferred.fields[at])
                 continue
@@ -326,10 +326,10 @@ class _LakeOpener:
 
     def _lake_column(self, known: pa.Schema, asked: StructField) -> pa.Field:
         conf, first = self._conf, self._first
-        part = find_name(self.partitions, asked.name, conf)
+        part = conf.find(self.partitions, asked.name)
         if part is not None:
             return known.field(self.partitions[part])
-        at = find_name(known.names, asked.name, conf)
+        at = conf.find(known.names, asked.name)
         if at is None:
             return lake_column(asked)
         field = known.field(at)
@@ -397,7 +397,7 @@ class _LakeOpener:
             values = sorted(text for text in all_texts if text is not None)
             with errors.located(url=self.state.url, column=name):
                 dtype = partition_type(values, conf)
-                if asked is not None and (place := find_name(asked.names, name, conf)) is not None:
+                if asked is not None and (place := conf.find(asked.names, name)) is not None:
                     dtype = asked.fields[place].dataType
                 for value in values[:1]:
                     partition_scalar(value, dtype, conf)

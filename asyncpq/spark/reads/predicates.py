@@ -1,7 +1,7 @@
 """Conditions of a scan: an asyncpq expression, a filter list, Spark's SQL, or a column of PySpark.
 
 A condition becomes a Spark column, which filters the rows, and pruning terms, with which asyncpq skips data that cannot
-match. :mod:`asyncpq.spark.reads.sql_conditions` and :mod:`asyncpq.spark.reads.column_conditions` read SQL and columns,
+match. :mod:`asyncpq.spark.reads.conditions` and :mod:`asyncpq.spark.reads.conditions` read SQL and columns,
 for pruning only.
 """
 
@@ -23,9 +23,8 @@ from pyspark.sql.types import BinaryType, StructType, TimestampNTZType
 from asyncpq import Expression
 from asyncpq.engine.foreign_conditions import ForeignCondition, ForeignTest, since_epoch
 from asyncpq.errors import ExpressionError
-from asyncpq.spark.reads.column_conditions import read_column
+from asyncpq.spark.reads.conditions import may_name, read_column, read_condition
 from asyncpq.spark.reads.pruning_terms import Instants, LakeColumns, pruning_terms, wall_clock_times
-from asyncpq.spark.reads.sql_conditions import may_name, read_condition
 from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:

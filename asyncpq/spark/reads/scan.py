@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 
 from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
+from asyncpq.errors import counted
 from asyncpq.options import MIB, one_of
-from asyncpq.spark.call_keywords import ScanKeywords, split_settings
 from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.driver_rows import local_rows, read_few
 from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct
@@ -31,8 +31,8 @@ from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader
 from asyncpq.spark.reads.spark_files import may_reach
 from asyncpq.spark.reads.task_metrics import TaskMetrics
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
-from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
+from asyncpq.spark.settings import ScanKeywords, SparkSettings, refuse_secrets, split_settings
+from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ class SparkScanPlan:
         """One line on the plan, which is logged."""
         lake, metrics = self.read.scan, self.read.metrics
         return (
-            f"scan of {lake.url}: {self.files} of {metrics.files_total} files, {self.num_bytes} bytes, at most"
-            f" {self.read.num_rows} rows; planned with {metrics.requests} requests; read by {self.reader}, since"
-            f" {self.reason}"
+            f"scan of {lake.url}: {self.files} of {counted(metrics.files_total, 'file')}, {self.num_bytes} bytes, at "
+            f"most {counted(self.read.num_rows, 'row')}; planned with {counted(metrics.requests, 'request')}; "
+            f"read by {self.reader}, since {self.reason}"
         )
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ class SparkScanPlan:
             f"  columns: {', '.join(map(str, lake.columns))}",
             f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read)}, {self.read.num_bytes} bytes",
-            f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
+            f"  planning: {counted(metrics.requests, 'request')}, {metrics.bytes_fetched} bytes",
             f"  reader: {self.reader}, since {self.reason}; about {costs.asyncpq_s:.2f} s by asyncpq,"
             f" {costs.spark_s:.2f} s by Spark",
             *[f"  index: {line}" for line in self.read.index_report],
@@ -209,8 +209,8 @@ class SparkScanPlan:
             frame = frame.filter(self.condition.column(struct, lake.rules))
         if self.columns is None or list(self.columns) == struct.names:
             return frame
-        names, conf = struct.names, lake.rules
-        return frame.select(*[name if find_name(names, name, conf) is None else quoted(name) for name in self.columns])
+        names, rules = struct.names, lake.rules
+        return frame.select(*[name if rules.find(names, name) is None else quoted(name) for name in self.columns])
 
     def _rows(self, spark: SparkSession, struct: StructType) -> DataFrame:
         """Return the planned rows. Intervals of months are read as integers, which PySpark can receive."""

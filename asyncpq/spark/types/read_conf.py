@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -131,11 +131,6 @@ def within(name: str) -> Iterator[None]:
     except AsyncpqError as error:
         error.column = name if error.column is None else f"{name}.{error.column}"
         raise
-
-
-def find_name(names: Sequence[str], wanted: str, conf: ReadConf) -> int | None:
-    """Return ``conf.find(names, wanted)``."""
-    return conf.find(names, wanted)
 
 
 def check_names(dtype: T.DataType, conf: ReadConf) -> None:

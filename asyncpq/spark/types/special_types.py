@@ -22,7 +22,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.spark.types.read_conf import ReadConf, find_name, inner_types, nullable_struct, with_leaves
+from asyncpq.spark.types.read_conf import ReadConf, inner_types, nullable_struct, with_leaves
 
 _YEARS: Final = T.YearMonthIntervalType(T.YearMonthIntervalType.YEAR, T.YearMonthIntervalType.YEAR)
 _DEFAULT_CRS: Final = "OGC:CRS84"
@@ -188,7 +188,7 @@ def with_untold(known: T.DataType, inferred: T.DataType, conf: ReadConf) -> T.Da
     if isinstance(known, T.StructType) and isinstance(inferred, T.StructType):
         columns = []
         for field in known.fields:
-            at = find_name(inferred.names, field.name, conf)
+            at = conf.find(inferred.names, field.name)
             dtype = field.dataType if at is None else with_untold(field.dataType, inferred.fields[at].dataType, conf)
             columns.append(T.StructField(field.name, dtype, field.nullable))
         return T.StructType(columns)

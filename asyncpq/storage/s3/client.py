@@ -25,7 +25,14 @@ import botocore.utils
 import s3fs
 from yarl import URL
 
-from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, TransportError, UnsupportedStoreError
+from asyncpq.errors import (
+    AsyncpqError,
+    CredentialsError,
+    Hint,
+    InvalidOptionError,
+    TransportError,
+    UnsupportedStoreError,
+)
 from asyncpq.storage.aiohttp_wire import HostResolver, aiohttp_failure
 from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.http import RedirectedError
@@ -99,7 +106,11 @@ def fallback_reason(options: Mapping[str, Any]) -> str | None:
 
 _PROBE_KEY = "k"
 _AUTHORIZATION = re.compile(r"AWS4-HMAC-SHA256 Credential=(.+)/\d{8}/([a-z0-9-]+)/(s3|s3express)/aws4_request, ")
-_CREDENTIALS_HINT = "Pass key and secret (or profile) in storage_options, or anon=True for public objects."
+_CREDENTIALS_HINT = Hint(
+    "Pass key and secret (or profile) in storage_options, or anon=True for public objects.",
+    "Name a profile with --profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; --no-sign-request reads public "
+    "objects.",
+)
 
 _caught: ContextVar[list[Any] | None] = ContextVar("asyncpq_s3_probe", default=None)
 
@@ -337,7 +348,9 @@ def _filesystem(options: Mapping[str, Any]) -> Any:
 
 def _credentials_hint(error: Exception) -> str:
     if isinstance(error, botocore.exceptions.ProfileNotFound):
-        return "Look for the profile that storage_options or AWS_PROFILE names in ~/.aws/config and ~/.aws/credentials."
+        return Hint("Look for the profile that storage_options", "Look for the profile that --profile") + (
+            " or AWS_PROFILE names in ~/.aws/config and ~/.aws/credentials."
+        )
     return _CREDENTIALS_HINT
 
 
@@ -349,10 +362,11 @@ def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> Asy
             f"botocore could not load the credentials: {refused}", url=safe_url(url), hint=_credentials_hint(error)
         )
     return InvalidOptionError(
-        f"botocore refuses these storage_options or this bucket: {refused}",
+        f"botocore refuses these options or this bucket: {refused}",
         url=safe_url(url),
         hint=nearest_s3_option(refused, NAMES)
-        or "Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
+        or Hint("Check endpoint_url, client_kwargs and config_kwargs", "Check --endpoint-url, --region")
+        + ", and the bucket's name.",
     )
 
 

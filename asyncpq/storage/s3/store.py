@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cachetools import LRUCache
 
 from asyncpq.checkpoints import each
-from asyncpq.errors import InvalidOptionError, InvalidResponseError, UnsupportedStoreError
+from asyncpq.errors import Hint, InvalidOptionError, InvalidResponseError, UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
     CreateProbe,
@@ -290,7 +290,10 @@ class S3Store(Unpicklable):
             raise InvalidOptionError(
                 "the S3 url of one file must have a bucket and a key",
                 url=safe_url(url),
-                hint="Session.open_dataset reads all files of a bucket or prefix.",
+                hint=Hint(
+                    "Session.open_dataset reads all files of a bucket or prefix.",
+                    "End the url with / to read all files of the bucket: s3://bucket/.",
+                ),
             )
         return S3Object(
             self._transport,
@@ -455,7 +458,10 @@ class S3Store(Unpicklable):
             raise InvalidOptionError(
                 "an S3 url must not contain user info",
                 url=safe_url(url),
-                hint="Pass key and secret in storage_options.",
+                hint=Hint(
+                    "Pass key and secret in storage_options.",
+                    "Name a profile with --profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+                ),
             )
         return bucket, key
 

@@ -72,11 +72,15 @@ class DeltaCatalog:
             InvalidOptionError: ``table`` is not a Delta table, or ``version`` is neither a number nor a time.
         """
         if isinstance(version, bool) or not isinstance(version, (int, dt.datetime, type(None))):
-            raise InvalidOptionError(f"version={version!r}: the version of a Delta table must be an int or a datetime")
+            raise InvalidOptionError(
+                f"version={version!r}: the version of a Delta table must be an int or a datetime", option="version"
+            )
         if isinstance(version, int) and version < 0:
-            raise InvalidOptionError(f"version={version}: a Delta version must be 0 or more")
+            raise InvalidOptionError(f"version={version}: a Delta version must be 0 or more", option="version")
         if isinstance(version, dt.datetime) and version.tzinfo is None:
-            raise InvalidOptionError(f"version={version}: a time needs a zone", hint="Add tzinfo=datetime.UTC.")
+            raise InvalidOptionError(
+                f"version={version}: a time needs a zone", option="version", hint="Add tzinfo=datetime.UTC."
+            )
         if isinstance(table, (str, os.PathLike)):
             return cls(DeltaRoot.of(table), version)
         if type(table).__module__.partition(".")[0] != "deltalake" or not hasattr(table, "table_uri"):

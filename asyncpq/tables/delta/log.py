@@ -25,6 +25,7 @@ from asyncpq.errors import (
     InvalidOptionError,
     NotParquetError,
     ResourceLimitError,
+    limit_hint,
     shown,
 )
 from asyncpq.records import dataclass
@@ -123,6 +124,7 @@ class DeltaListing:
             if version < oldest:
                 raise InvalidOptionError(
                     f"version={version} is no longer in the log, whose oldest version is {oldest}",
+                    option="version",
                     url=self.url,
                     hint="Choose a version at or after the oldest checkpoint in the log.",
                 )
@@ -300,7 +302,7 @@ class DeltaLog:
         return ResourceLimitError(
             f"the commits of the Delta log that must be read have more than max_decoded_bytes={limit} bytes together",
             url=f"{self._root.shown}/_delta_log",
-            hint="Let a writer make a checkpoint of the table, or raise LimitOptions(max_decoded_bytes=...).",
+            hint="Let a writer make a checkpoint of the table. " + limit_hint("max_decoded_bytes"),
         )
 
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:

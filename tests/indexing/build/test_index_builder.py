@@ -221,7 +221,7 @@ async def test_what_an_index_says_of_itself(tmp_path: Path) -> None:
             ("footers", (), 1),
         ]
         assert "snapshot 2" in str(report)
-        assert "bounds(id): 8 rows of 1 files" in str(report)
+        assert "bounds(id): 8 rows of 1 file," in str(report)
         with pytest.raises(InvalidOptionError, match=r"tables bounds\(id\), footers"):
             await session.build_index(str(lake), [Keys("id")], at=at)
         again = await session.open_index(at)

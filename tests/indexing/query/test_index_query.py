@@ -4,17 +4,22 @@ parts, row groups, files that are retired or unknown, and segments; and exactly 
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import asyncpq
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, col, simplify
+from asyncpq.indexing import Keys
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
 from asyncpq.indexing.index_model import IndexTable, SegmentQuery
 from asyncpq.indexing.key_encoding import is_indexable
@@ -211,3 +216,13 @@ def test_an_index_gets_the_predicate_as_the_request_has_simplified_it() -> None:
     pruned = request._replace(prune=col("a") == 3)
     asyncio.run(answer(None, None, [Own()], pruned))
     assert asked[1] is pruned.prune
+
+
+async def test_a_plan_counts_one_row_as_one(tmp_path: Path) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"id": range(number * 9, number * 9 + 9)}), tmp_path / f"{number}.parquet")
+    async with asyncpq.Session() as session:
+        await session.build_index(str(tmp_path), [Keys("id")])
+        async with await session.open_dataset(str(tmp_path)) as dataset:
+            explained = (await dataset.plan(lookup={"id": 4})).explain()
+    assert re.search(r"keys\(id\): 1 of 3 files, 1 row$", explained, re.MULTILINE)

@@ -255,5 +255,5 @@ def test_a_plan_is_logged_in_one_line(spark: SparkSession, tmp_path: Path, caplo
     plan = explain_scan(spark, str(tmp_path), where="id = 3")
     (line,) = [record.getMessage() for record in caplog.records if record.name == "asyncpq.spark.reads.scan"]
     assert line == plan.summary
-    assert f"1 of 1 files, {plan.num_bytes} bytes" in line
+    assert f"1 of 1 file, {plan.num_bytes} bytes" in line
     assert line.endswith(f"read by {plan.reader}, since {plan.reason}")

@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import json
 import pickle
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +19,18 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
     DateType,
+    DecimalType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
     NullType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -35,7 +43,16 @@ from pyspark.sql.types import (
 
 from asyncpq.errors import AmbiguousColumnError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.calendars import FileDates, RebaseCalendar, file_dates, rebase_days, rebase_micros
-from asyncpq.spark.types.conversion import FIELD_ID_KEY, arrow_schema, from_spark
+from asyncpq.spark.types.conversion import (
+    FIELD_ID_KEY,
+    LeafRules,
+    arrow_schema,
+    for_other_files,
+    from_spark,
+    lake_column,
+    lake_field,
+    leaf_conversion,
+)
 from asyncpq.spark.types.read_conf import ReadConf, nullable_struct
 from tests.spark.types.test_parquet_schema import INT96, element, file_of
 from tests.spark.types_files import to_spark
@@ -258,3 +275,113 @@ def test_other_days_for_dates_alone() -> None:
     }
     got = converted(table, struct(d=ArrayType(DateType()), n=TimestampNTZType()), dates=dates)
     assert got.to_pylist()[0] == {"d": [dt.date(1000, 3, 1)], "n": dt.datetime(1000, 3, 7)}
+
+
+_RULES = LeafRules(FileDates(), is_int96=False)
+
+
+def _converted(array: pa.Array, target: DataType) -> list[Any]:
+    convert = leaf_conversion(array.type, target, _RULES)
+    values: list[Any] = (array if convert is None else convert(array)).to_pylist()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("array", "target", "values"),
+    [
+        (pa.array([1, None], pa.int32()), LongType(), [1, None]),
+        (pa.array([1, 2], pa.int32()), DoubleType(), [1.0, 2.0]),
+        (pa.array([300, -1], pa.int32()), ByteType(), [44, -1]),  # the low bits
+        (pa.array([7], pa.int64()), DecimalType(20, 0), [Decimal(7)]),
+        (pa.array([1.5], pa.float32()), DoubleType(), [1.5]),
+        (pa.array(["a"]).dictionary_encode(), StringType(), ["a"]),
+        (pa.array(["a"], pa.large_string()), StringType(), ["a"]),
+        (pa.array([b"a"]), BinaryType(), [b"a"]),
+        (pa.nulls(2), LongType(), [None, None]),
+        (pa.array([dt.date(2024, 5, 1)]), DateType(), [dt.date(2024, 5, 1)]),
+    ],
+)
+def test_values_are_those_of_sparks_reader(array: pa.Array, target: DataType, values: list[Any]) -> None:
+    assert _converted(array, target) == values
+
+
+def test_equal_types_need_no_conversion() -> None:
+    assert leaf_conversion(pa.int64(), LongType(), _RULES) is None
+    assert leaf_conversion(pa.timestamp("us", "UTC"), TimestampType(), _RULES) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(pa.string(), LongType()), (pa.int64(), IntegerType()), (pa.float64(), LongType()), (pa.int32(), BooleanType())],
+)
+def test_types_that_spark_does_not_read_are_refused(source: pa.DataType, target: DataType) -> None:
+    with pytest.raises(SchemaMismatchError, match="Spark cannot read as"):
+        leaf_conversion(source, target, _RULES)
+
+
+_CONF = ReadConf(case_sensitive=False)
+_UTC = pa.timestamp("us", "UTC")
+
+
+def _lake_type(known: pa.DataType, asked: DataType, conf: ReadConf = _CONF) -> pa.DataType:
+    field = lake_field(pa.field("Name", known), StructField("name", asked), conf)
+    assert field.name == "Name"  # the name in files, whatever case Spark uses
+    return field.type
+
+
+def test_a_type_that_spark_reads_as_the_requested_one_stays() -> None:
+    assert _lake_type(pa.int32(), IntegerType()) == pa.int32()
+    assert _lake_type(pa.large_string(), StringType()) == pa.large_string()
+    assert _lake_type(pa.uint32(), LongType()) == pa.uint32()  # Spark reads unsigned integers as the next wider type
+
+
+def test_another_type_becomes_the_requested_one() -> None:
+    assert _lake_type(pa.int32(), LongType()) == pa.int64()
+    assert _lake_type(pa.timestamp("us"), TimestampType()) == _UTC
+
+
+def test_parts_of_nested_columns_change_alone() -> None:
+    known = pa.struct([("A", pa.large_string()), ("b", pa.list_(pa.int32())), ("unused", pa.int8())])
+    asked = StructType(
+        [
+            StructField("a", StringType()),
+            StructField("b", ArrayType(LongType())),
+            StructField("new", MapType(StringType(), IntegerType())),
+        ]
+    )
+    read = _lake_type(known, asked)
+    assert [field.name for field in read] == ["A", "b", "new"]
+    assert read.field("A").type == pa.large_string()
+    assert read.field("b").type.value_type == pa.int64()
+    assert read.field("new").type.item_type == pa.int32()
+    names = [field.name for field in _lake_type(known, asked, ReadConf(case_sensitive=True))]
+    assert names == ["a", "b", "new"]  # "a" is another column than "A"
+
+
+def test_maps_keep_the_types_that_fit() -> None:
+    read = _lake_type(pa.map_(pa.large_string(), pa.int32()), MapType(StringType(), LongType()))
+    assert (read.key_type, read.item_type) == (pa.large_string(), pa.int64())
+
+
+def test_a_missing_column_has_sparks_type() -> None:
+    assert lake_column(StructField("at", TimestampType())).type == _UTC
+    assert lake_column(StructField("n", IntegerType())).type == pa.int32()
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "expected"),
+    [
+        (pa.timestamp("ns"), TimestampType(), _UTC),
+        (pa.timestamp("us"), TimestampNTZType(), pa.timestamp("us")),
+        (pa.timestamp("ms", "UTC"), TimestampType(), pa.timestamp("ms", "UTC")),
+        (pa.int32(), LongType(), pa.int32()),
+        (pa.uint32(), LongType(), pa.int64()),
+        (pa.uint8(), ShortType(), pa.int16()),
+        (pa.uint64(), DecimalType(20, 0), pa.uint64()),
+        (pa.list_(pa.uint16()), ArrayType(IntegerType()), pa.list_(pa.int32())),
+    ],
+)
+def test_types_of_one_file_hold_the_values_of_others(
+    known: pa.DataType, asked: DataType, expected: pa.DataType
+) -> None:
+    assert for_other_files(pa.field("t", known), StructField("t", asked)).type == expected

@@ -22,7 +22,6 @@ from asyncpq.spark.types.read_conf import (
     CHAR_VARCHAR_KEY,
     ReadConf,
     check_names,
-    find_name,
     first_name,
     merged_schema,
     nullable,
@@ -34,11 +33,11 @@ _CONF, _EXACT = ReadConf(), ReadConf(case_sensitive=True)
 
 
 def test_names_ignore_case_unless_spark_is_set_otherwise() -> None:
-    assert find_name(["a", "ID"], "id", _CONF) == 1
-    assert find_name(["a", "ID"], "id", _EXACT) is None
-    assert find_name(["id", "ID"], "ID", _EXACT) == 1
+    assert _CONF.find(["a", "ID"], "id") == 1
+    assert _EXACT.find(["a", "ID"], "id") is None
+    assert _EXACT.find(["id", "ID"], "ID") == 1
     with pytest.raises(AmbiguousColumnError, match="'id', 'ID'"):
-        find_name(["id", "ID"], "Id", _CONF)
+        _CONF.find(["id", "ID"], "Id")
 
 
 def test_equal_names_are_refused_at_any_depth() -> None:

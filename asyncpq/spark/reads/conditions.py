@@ -1,24 +1,122 @@
-"""Conditions in Spark's SQL as predicates, for pruning.
+"""Conditions of Spark as predicates, for pruning: its SQL, and columns of PySpark such as ``F.col("id") == 17``.
 
-sqlglot parses the text, and :mod:`asyncpq.spark.reads.condition_calls` makes the predicate. A part that Spark and
-sqlglot may read differently excludes no data, and the other parts still do.
+sqlglot parses the SQL. A column is a tree of calls, names and literals: objects of the JVM in classic Spark, messages
+of Spark Connect's protocol otherwise. Both become calls of Spark's functions, with names and literals as arguments,
+whose predicate :func:`predicate` returns. A part that asyncpq cannot express, or that Spark and sqlglot may read
+differently, becomes ``Untranslated``: it excludes no data, and the other parts still do. Spark itself filters the rows.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from functools import reduce
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from pyspark.sql import Column
 from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation calls it
 
-from asyncpq import Expression
-from asyncpq.engine.foreign_conditions import Untranslated
-from asyncpq.errors import UsageError, install_hint
-from asyncpq.spark.reads.condition_calls import FunctionCall, Name, Node, Value, predicate
+from asyncpq import Expression, col
+from asyncpq.engine.foreign_conditions import Untranslated, constant
+from asyncpq.errors import ExpressionError, UsageError, install_hint
 from asyncpq.spark.reads.pruning_terms import SESSION_ZONE, date_of, time_of
 from asyncpq.spark.types.read_conf import ReadConf
+
+
+class Name(NamedTuple):
+    """A column, or a field inside of structs, by the names on the way to it."""
+
+    parts: Sequence[str]
+
+
+class Value(NamedTuple):
+    """A literal in the type that Spark has for it; None for null."""
+
+    value: Any
+
+
+class FunctionCall(NamedTuple):
+    """A call of a function or operator. ``shown`` returns its text for messages."""
+
+    function: str  # in lower case
+    arguments: Sequence[Node]
+    shown: Callable[[], str]
+
+
+#: None is a part that has no such form. An expression is a condition that was translated already.
+Node: TypeAlias = Name | Value | FunctionCall | Expression | None
+
+
+def predicate(node: Node) -> Expression:
+    """Return the predicate of a condition."""
+    if isinstance(node, Expression):
+        return node
+    condition: Expression | None = None
+    if isinstance(node, Value) and (node.value is None or isinstance(node.value, bool)):
+        condition = constant(node.value)
+    elif isinstance(node, Name):
+        condition = _call("=", [node, Value(True)])
+    elif isinstance(node, FunctionCall):
+        if node.function in _JOINED:
+            condition = reduce(_JOINED[node.function], map(predicate, node.arguments))
+        elif node.function in ("not", "!"):
+            condition = ~predicate(node.arguments[0])
+        else:
+            try:
+                condition = _call(node.function, node.arguments)
+            except ExpressionError:  # a pattern with too many wildcards
+                condition = None
+    if condition is not None:
+        return condition
+    return Untranslated(
+        f"asyncpq does not translate {node.shown() if isinstance(node, FunctionCall) else 'a part of it'}"
+    )
+
+
+_JOINED: Final[dict[str, Callable[[Expression, Expression], Expression]]] = {"and": operator.and_, "or": operator.or_}
+#: For each comparison the operator, and that with both sides exchanged.
+_COMPARISONS: Final[dict[str, tuple[Callable[[Any, Any], Expression], Callable[[Any, Any], Expression]]]] = {
+    "=": (operator.eq, operator.eq),
+    "==": (operator.eq, operator.eq),
+    "!=": (operator.ne, operator.ne),
+    "<": (operator.lt, operator.gt),
+    "<=": (operator.le, operator.ge),
+    ">": (operator.gt, operator.lt),
+    ">=": (operator.ge, operator.le),
+}
+_OF_TEXT: Final = {"startswith": "starts_with", "contains": "contains", "like": "like"}
+
+
+def _call(function: str, arguments: Sequence[Node]) -> Expression | None:
+    """Return the predicate of a call of ``function``, such as a comparison with its operands in either order, or a
+    function of a column; None if asyncpq has none."""
+    first, *others = arguments or (None,)
+    is_turned = isinstance(first, Value) and len(others) == 1 and function in _COMPARISONS
+    if is_turned:
+        first, others = others[0], [first]
+    values = [other.value for other in others if isinstance(other, Value)]
+    if not isinstance(first, Name) or len(values) < len(others) or any("." in part for part in first.parts):
+        return None
+    column = col(".".join(first.parts))
+    if function in ("isnull", "isnotnull") and not values:
+        return column.is_null() if function == "isnull" else column.is_valid()
+    if function == "<=>" and len(values) == 1:
+        return column.is_null() if values[0] is None else (column == values[0]) & column.is_valid()
+    if not values or None in values:
+        return None
+    if function == "in":
+        return column.is_in(values)
+    if function in _COMPARISONS and len(values) == 1:
+        return _COMPARISONS[function][is_turned](column, values[0])
+    if function in _OF_TEXT and len(values) == 1 and isinstance(values[0], str):
+        made: Expression = getattr(column, _OF_TEXT[function])(values[0])
+        return made
+    return None
+
 
 #: Returns Spark's type of a column or field by its dotted path; None if there is none.
 TypeOf: TypeAlias = Callable[[str], T.DataType | None]
@@ -241,3 +339,101 @@ def _cast(target: str, text: str, *, is_string: bool) -> Any:
     if target == "DOUBLE":
         return None if number is None else float(number)
     return number if target == "BIGINT" and isinstance(number, int) else None
+
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
+_PLAIN: Final = (bool, int, float, str, Decimal, bytes)
+
+
+def read_column(column: Column, conf: ReadConf | None = None) -> Expression:
+    """Return the predicate of a boolean column; ``Untranslated`` replaces the parts that asyncpq cannot express."""
+    made: Any = column
+    if hasattr(type(made), "to_plan"):  # of Spark Connect
+        node = _of_message(made.to_plan(None), conf or ReadConf())
+    else:
+        node = _of_jvm(made._jc.node(), conf or ReadConf())  # noqa: SLF001  # PySpark has no public way
+    return predicate(node)
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+def _of_jvm(node: Any, conf: ReadConf) -> Node:
+    kind = node.getClass().getSimpleName()
+    if kind == "UnresolvedAttribute":
+        return Name(_sequence(node.nameParts()))
+    if kind == "Literal":
+        try:
+            value = _of_java(node.value())
+        except OverflowError:  # a time outside of the years of Python
+            return None
+        return None if value is _NO_VALUE else Value(value)
+    if kind == "UnresolvedFunction":
+        return _function_call(
+            node.functionName(), [_of_jvm(argument, conf) for argument in _sequence(node.arguments())]
+        )
+    return read_condition(node.expression(), conf) if kind == "SqlExpression" else None
+
+
+def _function_call(function: str, arguments: Sequence[Node]) -> FunctionCall:
+    return FunctionCall(function.lower(), arguments, lambda: f"the function {function} with these arguments")
+
+
+def _sequence(items: Any) -> list[Any]:
+    return [items.apply(at) for at in range(items.size())]
+
+
+_NO_VALUE: Final = object()
+
+
+def _of_java(value: Any) -> Any:
+    """Return the Python value of a JVM literal; ``_NO_VALUE`` if it has a type that asyncpq does not support."""
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, bytearray):
+        return bytes(value)
+    kind = value.getClass().getName()
+    if kind == "java.sql.Date":
+        return date_of(value.toString()) or _NO_VALUE
+    if kind == "java.sql.Timestamp":
+        seconds = value.getTime() // 1000
+        return _EPOCH + dt.timedelta(seconds=seconds, microseconds=value.getNanos() // 1000)
+    if kind == "scala.math.BigDecimal":
+        return Decimal(value.toString())
+    return _NO_VALUE
+
+
+def _of_message(message: Any, conf: ReadConf) -> Node:
+    kind = message.WhichOneof("expr_type")
+    if kind == "unresolved_attribute":
+        return Name(_names(message.unresolved_attribute.unparsed_identifier))
+    if kind == "literal":
+        literal = message.literal
+        read = _LITERALS.get(literal.WhichOneof("literal_type"))
+        try:
+            return None if read is None else Value(read(literal))
+        except OverflowError:  # a time outside of the years of Python
+            return None
+    if kind == "unresolved_function":
+        call = message.unresolved_function
+        return _function_call(call.function_name, [_of_message(argument, conf) for argument in call.arguments])
+    return read_condition(message.expression_string.expression, conf) if kind == "expression_string" else None
+
+
+def _names(name: str) -> list[str]:
+    """Split a dotted name into its parts, which may be in backquotes."""
+    return [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(name)]
+
+
+_LITERALS: Final[dict[str, Callable[[Any], Any]]] = {
+    "null": lambda literal: None,
+    **{
+        name: attrgetter(name)
+        for name in ("boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary")
+    },
+    "decimal": lambda literal: Decimal(literal.decimal.value),
+    "date": lambda literal: _EPOCH.date() + dt.timedelta(days=literal.date),
+    "timestamp": lambda literal: _EPOCH + dt.timedelta(microseconds=literal.timestamp),
+    "timestamp_ntz": lambda literal: _EPOCH.replace(tzinfo=None) + dt.timedelta(microseconds=literal.timestamp_ntz),
+}
