@@ -117,7 +117,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
                 hint="Await fs.open_async(path), or fs._cat_file(path).",
             )
         loop = self.loop
-        if asyncio._get_running_loop() is loop:
+        if _running_loop() is loop:
             raise UsageError(
                 "a blocking method was called inside the event loop that has to run it, which would never end",
                 hint="Call the method in another thread, such as by asyncio.to_thread().",
@@ -161,16 +161,14 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(item) for item in path]
-        text = _OWN.sub("", os.fspath(path), count=1) if _OWN.match(os.fspath(path)) else os.fspath(path)
-        stripped = text.rstrip("/")
-        return text if stripped.endswith(":") else stripped or text[:1]
+        return _without_own_protocol(path)
 
     def _own_path(self, path: Any) -> Any:
         """Return a path, or each path of a list, without ``asyncpq::`` and the target's protocol, which may stand
         before it."""
         if isinstance(path, list):
             return [self._own_path(item) for item in path]
-        text: str = type(self)._strip_protocol(path)
+        text = _without_own_protocol(path)
         match = _PROTOCOL.match(text)
         target = self.target_protocol
         if match is None or target is None or target in ("http", "https"):
@@ -395,6 +393,21 @@ for _name in (
     *("isdir", "isfile", "ls", "modified", "size", "sizes"),
 ):
     setattr(AsyncpqFileSystem, _name, _blocking_form(_name))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _without_own_protocol(path: Any) -> str:
+    text: str = os.fspath(path)
+    if _OWN.match(text):
+        text = _OWN.sub("", text, count=1)
+    stripped = text.rstrip("/")
+    return text if stripped.endswith(":") else stripped or text[:1]
 
 
 async def _entered(options: dict[str, Any]) -> Session:
