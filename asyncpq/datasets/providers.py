@@ -329,12 +329,14 @@ class ListedFiles:
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        where = await self.lister.conditions(ask)
         known = self.known
-        if where is not None and where in self.parts:
-            known = known._replace(listed_at=self.parts[where])
         if await self._is_fresh(known):
             return known
+        where, known = await self.lister.conditions(ask), self.known
+        if where is not None and where in self.parts:
+            known = known._replace(listed_at=self.parts[where])
+            if await self._is_fresh(known):
+                return known
         if not allow_stale:
             return await self._look(operation, scan, where)
         renewal = self.runtime.spawn(self._look(operation, scan, where))

@@ -29,10 +29,10 @@ from asyncpq.objects.fair_threads import FairThreads
 from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
 from asyncpq.records import NamedTuple, dataclass
-from asyncpq.storage import client_module, open_store, place_of
+from asyncpq.storage import client_module, open_store
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.threads import OwnersQueue, end_tasks, import_whole, is_imported
-from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
+from asyncpq.storage.urls import options_for, place_of, refuse_one_slash, split_url
 
 SLICE_S: Final = 0.005  # of one iteration of the event loop, for work that waits for its turn
 _MOST_TURNS: Final = 64  # of one iteration
@@ -549,10 +549,9 @@ class Runtime:
             module = client_module(protocol, options_for(protocol, self.storage_options))
             if module is not None:
                 await self.load(module)
-        return self._store(url)
+        return self._store(protocol, url)
 
-    def _store(self, url: str) -> tuple[Store, str]:
-        protocol, _ = split_url(url)
+    def _store(self, protocol: str, url: str) -> tuple[Store, str]:
         place = place_of(protocol, url, self.storage_options)
         key = _store_key(protocol, place)
         store = self._stores.get(key)
@@ -588,8 +587,8 @@ class Runtime:
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Replace the store for the protocol of ``url`` by ``wrap(store)``, for objects that are opened from now on."""
-        store, _ = self._store(url)
         protocol, _ = split_url(url)
+        store, _ = self._store(protocol, url)
         self._stores[_store_key(protocol, place_of(protocol, url, self.storage_options))] = wrap(store)
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:

@@ -119,7 +119,7 @@ class ObjectSource:
         self._initial_prices = runtime.price_book.initial if self.is_here else None  # nothing is learnt of those
         # parts that are read with a user's own keys are not shared
         shared = decryption is None and not once and not self.is_here
-        self.tiers: Tiers | None = runtime.tiers if runtime.tiers and shared else None
+        self.tiers: Tiers | None = runtime.tiers if shared and runtime.tiers else None
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
         self.freshness: Freshness = Freshness(runtime, self._pointer_key, policy, self.tiers, version_check(handle))
