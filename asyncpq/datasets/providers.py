@@ -332,7 +332,7 @@ class ListedFiles:
         known = self.known
         if await self._is_fresh(known):
             return known
-        where = await self.lister.conditions(ask)
+        where, known = await self.lister.conditions(ask), self.known
         if where is not None and where in self.parts:
             known = known._replace(listed_at=self.parts[where])
             if await self._is_fresh(known):

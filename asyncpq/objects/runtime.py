@@ -29,10 +29,10 @@ from asyncpq.objects.fair_threads import FairThreads
 from asyncpq.objects.prices import PriceBook
 from asyncpq.options import SessionOptions
 from asyncpq.records import NamedTuple, dataclass
-from asyncpq.storage import client_module, open_store, place_of
+from asyncpq.storage import client_module, open_store
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.threads import OwnersQueue, end_tasks, import_whole, is_imported
-from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
+from asyncpq.storage.urls import options_for, place_of, refuse_one_slash, split_url
 
 SLICE_S: Final = 0.005  # of one iteration of the event loop, for work that waits for its turn
 _MOST_TURNS: Final = 64  # of one iteration
@@ -274,7 +274,7 @@ class Deadline:
 
 
 def _store_key(protocol: str, place: Mapping[str, Any]) -> str:
-    return repr((protocol, sorted(place.items())))
+    return repr((protocol, sorted(place.items()))) if place else protocol
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -551,8 +551,11 @@ class Runtime:
             module = client_module(protocol, options_for(protocol, self.storage_options))
             if module is not None:
                 await self.load(module)
+        return self._store(protocol, url)
+
+    def _store(self, protocol: str, url: str) -> tuple[Store, str]:
         place = place_of(protocol, url, self.storage_options)
-        key = _store_key(protocol, place) if place else protocol
+        key = _store_key(protocol, place)
         if key not in self._stores:
             self._open_store(key, protocol, place)
         return self._stores[key], self._namespaces[key]
@@ -586,11 +589,8 @@ class Runtime:
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Replace the store for the protocol of ``url`` by ``wrap(store)``, for objects that are opened from now on."""
         protocol, _ = split_url(url)
-        place = place_of(protocol, url, self.storage_options)
-        key = _store_key(protocol, place) if place else protocol
-        if key not in self._stores:
-            self._open_store(key, protocol, place)
-        self._stores[key] = wrap(self._stores[key])
+        store, _ = self._store(protocol, url)
+        self._stores[_store_key(protocol, place_of(protocol, url, self.storage_options))] = wrap(store)
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
         """Run ``work`` and return its result: in a thread if it would block the event loop too long. ``steps`` is its

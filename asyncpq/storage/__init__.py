@@ -14,7 +14,7 @@ from typing import Any
 from asyncpq.errors import Hint, UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
-from asyncpq.storage.urls import CACHING_PROTOCOLS, KEEP_ON_DISK, options_for, word_set
+from asyncpq.storage.urls import CACHING_PROTOCOLS, KEEP_ON_DISK, word_set
 
 _CLIENT_MODULES = {
     "s3": "asyncpq.storage.s3.store",
@@ -30,8 +30,6 @@ def client_module(protocol: str, storage_options: Mapping[str, Any]) -> str | No
     long; None if there is no such module."""
     return "asyncpq.storage.obstore" if "obstore" in storage_options else _CLIENT_MODULES.get(protocol)
 
-
-_OWN_STORES = word_set("file local s3 s3a http https hf memory")
 
 _WRAPPERS = word_set(
     "async_wrapper asyncwrapper archive blockcache cached dask dir filecache generic libarchive simplecache tar zip"
@@ -50,17 +48,6 @@ _UNKNOWN: Mapping[str, str] = {
 }
 
 
-def place_of(protocol: str, url: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what ``url`` says of its place, such as host and user, as arguments of fsspec's filesystem; {} if the
-    protocol has a store of its own or, by the session's ``storage_options``, is read through obstore, or its package is
-    not installed. The values may be secrets."""
-    if protocol in _OWN_STORES or "obstore" in options_for(protocol, storage_options):
-        return {}
-    from asyncpq.storage.fsspec import place_of as place_in_fsspec
-
-    return place_in_fsspec(protocol, url)
-
-
 def open_store(
     protocol: str,
     storage_options: Mapping[str, Any] | None,
@@ -73,7 +60,7 @@ def open_store(
     loop.
 
     ``storage_options`` are those of fsspec's filesystem for the protocol, or ``{"obstore": {...}}``. ``place`` is the
-    :func:`place_of` the urls, of which the store then takes no others. Raises
+    place of the urls (:func:`asyncpq.storage.urls.place_of`), of which the store then takes no others. Raises
     InvalidOptionError for an unknown option, UnsupportedStoreError if no store serves the protocol, or its package is
     not installed.
     """

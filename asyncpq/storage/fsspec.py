@@ -5,8 +5,8 @@ Filesystems return no HTTP responses: their calls share the store's limits and i
 limit.
 
 adlfs and other filesystems swallow their cancellation while their host is silent: they catch it with other errors, and
-try again. So each call runs in a task of its own (``ForeignCalls``). Its waiter cancels that task, gives it a short
-time to end, and then leaves it.
+try again. So each call runs in a task of its own (``ForeignCall``). Its waiter cancels that task, gives it a short
+time to end, and then leaves the call: its next wait is its last one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
+from fsspec.core import strip_protocol
 from fsspec.dircache import DirCache
 
 from asyncpq.errors import (
@@ -82,11 +83,57 @@ from asyncpq.storage.urls import (
 LEAVE_S: Final = 0.5  # a call has so long to end after its cancellation
 
 
+T = TypeVar("T")
+
+
+class ForeignCall(Generic[T]):
+    """A coroutine of a client, run by ``task`` until it ends or is left."""
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._steps: Generator[Any, Any, T] = work.__await__()
+        self._is_left = False
+        self.task: asyncio.Task[T] = asyncio.get_running_loop().create_task(self._run())
+        self.task.add_done_callback(self._close)
+
+    def _close(self, task: asyncio.Task[T]) -> None:
+        with suppress(Exception):  # a client that was left may swallow this, too
+            self._steps.close()
+
+    async def _run(self) -> T:
+        return await self
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = next(self._steps) if error is None else self._steps.throw(error)
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
+            try:
+                yield awaited
+                error = None
+            except BaseException as thrown:
+                if self._is_left or isinstance(thrown, GeneratorExit):
+                    raise
+                error = thrown
+
+    async def end(self, timeout_s: float) -> None:
+        """Wait until the call has ended. After ``timeout_s`` seconds it is left: the task ends, and the client's
+        coroutine is closed where it waits."""
+        try:
+            await asyncio.wait((self.task,), timeout=timeout_s)
+        finally:
+            self._is_left = True
+            self.task.cancel()
+        await asyncio.wait((self.task,))
+
+
 class ForeignCalls:
     """Runs coroutines of one store's client, and ends the wait for them in bounded time. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._waiters: dict[asyncio.Task[Any], asyncio.Future[None]] = {}  # of the calls that have not ended
+        self._waiters: dict[ForeignCall[Any], asyncio.Future[None]] = {}  # of the calls that have not ended
         self._closed = False
 
     async def run(
@@ -97,7 +144,7 @@ class ForeignCalls:
         check_s: float | None = None,
     ) -> T:
         """Run ``work`` as a task, and return its result. The waiter's cancellation cancels it, and is raised once it
-        has ended, after ``LEAVE_S`` seconds at the latest.
+        has ended, or was left after ``LEAVE_S`` seconds.
 
         ``check`` is awaited after each ``check_s`` seconds of ``work``. An error that it raises ends ``work`` like a
         cancellation.
@@ -109,18 +156,17 @@ class ForeignCalls:
         if self._closed:
             work.close()
             raise closed_while_reading()
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(work)
-        _hide(task)  # the end of the loop cancels the waiter, which leaves the task
-        self._waiters[task] = ended = loop.create_future()
-        task.add_done_callback(self._end)
+        call = ForeignCall(work)
+        task = call.task
+        self._waiters[call] = ended = task.get_loop().create_future()
+        task.add_done_callback(partial(self._end, call))
         try:
             while check is not None and not (await asyncio.wait((ended,), timeout=check_s))[0]:
                 await check()
             await ended
         except BaseException:
             task.cancel()
-            await asyncio.wait((task,), timeout=LEAVE_S)
+            await call.end(LEAVE_S)
             raise
         if task.done() and not task.cancelled():
             return task.result()
@@ -132,42 +178,24 @@ class ForeignCalls:
         """Cancel the calls, and end the waits for them. Idempotent. Calls that do not end within ``CLOSE_S`` seconds
         are left."""
         self._closed = True
-        tasks = list(self._waiters)
-        for task in tasks:
-            task.cancel()
-            self._wake(task)
-        await end(tasks)
+        calls = list(self._waiters)
+        for call in calls:
+            call.task.cancel()
+            self._wake(call)
+        await asyncio.gather(*[call.end(CLOSE_S) for call in calls])
 
-    def _wake(self, task: asyncio.Task[Any]) -> None:
-        waiter = self._waiters[task]
+    def _wake(self, call: ForeignCall[Any]) -> None:
+        waiter = self._waiters[call]
         if not waiter.done():
             waiter.set_result(None)
 
-    def _end(self, task: asyncio.Task[Any]) -> None:
-        self._wake(task)
-        del self._waiters[task]
+    def _end(self, call: ForeignCall[Any], task: asyncio.Task[Any]) -> None:
+        self._wake(call)
+        del self._waiters[call]
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not log it
 
 
-async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait until tasks have ended, for at most ``CLOSE_S`` seconds. Those that are left hold neither the end of the
-    event loop nor that of the process."""
-    if not tasks:
-        return
-    _, left = await asyncio.wait(tasks, timeout=CLOSE_S)
-    for task in left:
-        _hide(task)
-
-
-def _hide(task: asyncio.Task[Any]) -> None:
-    """Keep ``asyncio.run`` from waiting for a task's end: it would wait for each task that it knows, and asyncio would
-    complain of one that is collected before its end."""
-    asyncio._unregister_task(task)  # documented, in "Extending"
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio does with its own
-
-
-T = TypeVar("T")
 
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16
@@ -293,7 +321,7 @@ class FsspecStore(Unpicklable):
         self._replaced: Any = None  # the filesystem whose credentials expired last: calls may still be under way
         # It differs for filesystems with different options, without showing them. Credentials that a catalog renews
         # are not part of it: the namespace says whose they are.
-        self.token: str = "" if self._renewal is not None else self.filesystem._fs_token
+        self.token: str = "" if self._renewal is not None else f"{hash(self.filesystem):x}"
         self._has_credential = "credential" in options  # the caller's, who closes it
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._calls = ForeignCalls()
@@ -338,7 +366,7 @@ class FsspecStore(Unpicklable):
 
     def path_of(self, url: str) -> str:
         """Return the path of ``url`` in the filesystem's own form."""
-        path: str = self.filesystem._strip_protocol(_lowered(url))
+        path: str = strip_protocol(_lowered(url))
         return path
 
     async def open_object(self, url: str) -> FsspecObject:
@@ -452,10 +480,10 @@ class FsspecStore(Unpicklable):
             if close_client is not None:
                 closing = close_client()
                 if inspect.isawaitable(closing):
-                    task = asyncio.ensure_future(closing)
-                    await end((task,))
-                    if task.done():
-                        task.result()
+                    call = ForeignCall(closing)
+                    await call.end(CLOSE_S)
+                    if not call.task.cancelled():
+                        call.task.result()
 
     async def ask(
         self, request: RangeRequest, context: RequestContext, name: str, *arguments: Any, **options: Any
@@ -605,7 +633,8 @@ def place_of(protocol: str, url: str) -> dict[str, Any]:
     them; {} if its package is not installed. The values may be secrets."""
     try:
         class_ = fsspec.get_filesystem_class(protocol)
-        return dict(class_._get_kwargs_from_urls(_lowered(url)))
+        # all public functions that ask the class make, and perhaps connect, a filesystem
+        return dict(class_._get_kwargs_from_urls(_lowered(url)))  # noqa: SLF001
     except (AttributeError, ImportError, ValueError):
         return {}
 
@@ -851,10 +880,8 @@ def _write_locked(write: Callable[..., Any], *arguments: Any, **options: Any) ->
 
 def _lists_flat(filesystem: Any) -> bool:
     """Return whether the filesystem has its own ``find``, rather than fsspec's walk."""
-    filesystem_class = type(filesystem)
-    if issubclass(filesystem_class, AsyncFileSystem):
-        return filesystem_class._find is not AsyncFileSystem._find
-    return filesystem_class.find is not fsspec.AbstractFileSystem.find
+    walks = {fsspec.AbstractFileSystem.__module__, AsyncFileSystem.__module__}
+    return inspect.unwrap(filesystem.find).__module__ not in walks
 
 
 def _parameters(class_: type) -> Mapping[str, Any]:

@@ -230,6 +230,20 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
 _ARGUMENTS = word_set("client_kwargs config_kwargs s3_additional_kwargs headers")
 
 
+_OWN_STORES: Final = word_set("file local s3 s3a http https hf memory")
+
+
+def place_of(protocol: str, url: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what ``url`` says of its place, such as host and user, as arguments of fsspec's filesystem; {} if the
+    protocol has a store of its own or, by the session's ``storage_options``, is read through obstore, or its package is
+    not installed. The values may be secrets."""
+    if protocol in _OWN_STORES or "obstore" in options_for(protocol, storage_options):
+        return {}
+    from asyncpq.storage.fsspec import place_of as place_in_fsspec
+
+    return place_in_fsspec(protocol, url)
+
+
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the storage options for one protocol. ``storage_options`` are flat, or one mapping per protocol (``{"s3":
     {...}}``).

@@ -102,6 +102,19 @@ async def test_a_listing_of_some_files_serves_reads_of_the_same_condition() -> N
         assert await listed.files(some, operation) is listed.known, "all files were listed since"
 
 
+async def test_a_young_listing_of_all_files_serves_without_a_look_at_the_conditions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(self: Listings, ask: ScanRequest) -> Expression | None:
+        raise AssertionError("the listing is of all folders")
+
+    monkeypatch.setattr(Listings, "conditions", refuse)
+    async with asyncpq.Session() as session:
+        operation, first = session._runtime.operation("files", "x"), FileSet(FILES, listed_at=float("inf"))
+        listed = ListedFiles(session._runtime, "x", Listings(FILES), first, 60.0)
+        assert await listed.files(ScanRequest(where=col("day") == 1), operation) is first
+
+
 class Slow(list[DataFile]):
     """Files whose comparison waits for an event."""
 

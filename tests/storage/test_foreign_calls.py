@@ -225,7 +225,7 @@ async def test_any_call_ends_in_time(
     await closed
 
 
-async def test_a_call_that_does_not_end_is_left_and_ends_with_the_store(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_call_that_does_not_end_is_left(caplog: pytest.LogCaptureFixture) -> None:
     Silent.silent, Silent.late = frozenset({"ls"}), ValueError("too late")
     with caplog.at_level(logging.DEBUG, "asyncio"):
         store = open_test_store("silent", {}, SHORT)
@@ -267,6 +267,63 @@ async def test_a_call_that_never_ends_holds_no_end_of_its_store_or_loop(caplog: 
     await asyncio.to_thread(asyncio.run, main())
     assert took(began)
     assert caplog.records == []
+
+
+class Endless:
+    """A call that swallows its cancellations, and counts them."""
+
+    swallowed = 0
+    closed = False
+
+    async def run(self) -> None:
+        try:
+            while True:
+                try:
+                    await asyncio.sleep(0.01)
+                except asyncio.CancelledError:
+                    self.swallowed += 1
+        finally:
+            self.closed = True
+
+
+async def test_a_call_that_was_left_does_nothing_more() -> None:
+    calls, call = ForeignCalls(), Endless()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await calls.run(call.run())
+    assert call.closed
+    assert call.swallowed == 1
+    await calls.close()
+
+
+async def test_the_end_of_an_event_loop_ends_calls_that_swallow_it(caplog: pytest.LogCaptureFixture) -> None:
+    endless = [Endless() for _ in range(3)]
+
+    async def main() -> None:
+        calls = ForeignCalls()
+        waiters = [asyncio.create_task(calls.run(call.run())) for call in endless]
+        await asyncio.sleep(0.05)
+        assert not any(waiter.done() for waiter in waiters)
+
+    began = time.monotonic()
+    await asyncio.to_thread(asyncio.run, main())
+    assert took(began)
+    assert all(call.closed for call in endless)
+    assert caplog.records == []
+
+
+async def test_a_call_whose_client_cleans_up_slowly_is_left_in_the_middle() -> None:
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1000)  # such as a session that is closed
+
+    calls = ForeignCalls()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await calls.run(slow())
+    await calls.close()
 
 
 async def test_a_client_that_cancels_its_own_call_has_failed() -> None:

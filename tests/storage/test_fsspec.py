@@ -34,9 +34,9 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
 )
-from asyncpq.storage import place_of
 from asyncpq.storage.base import Guarantee, Validator
 from asyncpq.storage.fsspec import FsspecStore, is_young, modified_of, validator_of
+from asyncpq.storage.urls import place_of
 from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
 
 DATA = random.Random(9).randbytes(300_000)

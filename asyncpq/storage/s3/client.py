@@ -23,6 +23,7 @@ import botocore.exceptions
 import botocore.session
 import botocore.utils
 import s3fs
+from s3fs.utils import ParamKwargsHelper
 from yarl import URL
 
 from asyncpq.errors import (
@@ -154,6 +155,38 @@ class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc
         return _WithoutRedirects(await super()._get_session(proxy_url))
 
 
+class S3fsClients(Unpicklable):
+    """The botocore clients of a connected S3FileSystem: one, or one for each bucket if it looks for regions."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self.filesystem: Any = filesystem
+        self._clients: dict[int, Any] = {id(filesystem.s3): filesystem.s3}
+
+    @property
+    def place(self) -> str:
+        """Endpoint and region of the client that is not a bucket's own."""
+        meta = self.filesystem.s3.meta
+        return f"{meta.endpoint_url}[{meta.region_name}]"
+
+    async def client(self, bucket: str) -> Any:
+        """Return the client for the requests of a bucket."""
+        client = await self.filesystem.get_s3(bucket)
+        self._clients[id(client)] = client
+        return client
+
+    async def call(self, operation: str, **arguments: Any) -> Any:
+        """Send one request, named as botocore's clients name it, with the arguments that the storage options add.
+        Raises botocore's errors."""
+        filesystem, client = self.filesystem, await self.client(arguments["Bucket"])
+        given = {**filesystem.s3_additional_kwargs, **filesystem.req_kw, **arguments}
+        return await getattr(client, operation)(**ParamKwargsHelper(client).filter_dict(operation, given))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            await client.close()
+
+
 class S3Client(Unpicklable):
     """Uses s3fs to resolve options, credentials and the address of buckets.
 
@@ -164,19 +197,19 @@ class S3Client(Unpicklable):
         self._options = options
         self._reason = fallback_reason(options)
         self.filesystem: Any = _filesystem(options)
-        self._connected: list[Any] = []
+        self._connected: list[S3fsClients] = []
         self._session: Any = None
 
     def split(self, path: str) -> tuple[str, str]:
         """Split ``bucket/key`` into bucket (or access point) and key."""
-        bucket, key = self.filesystem._find_bucket_key(path)
+        bucket, key, _ = self.filesystem.split_path(path)
         return bucket, key
 
     async def close(self) -> None:
         """Close the connections of s3fs. Idempotent."""
-        connected, self._connected = self._connected, []
-        for filesystem in connected:
-            await filesystem._s3creator.__aexit__(None, None, None)
+        calls, self._connected = self._connected, []
+        for connected in calls:
+            await connected.close()
 
     async def find_route(self, bucket: str, url: str) -> Route | str:
         """Return the bucket's address and region; or, as text, the reason to read it through s3fs. Sends nothing to the
@@ -189,8 +222,7 @@ class S3Client(Unpicklable):
         if bucket.startswith("arn:"):
             return "access point"
         try:
-            await self._connect(self.filesystem)
-            request = await self._probe(bucket)
+            request = await self._probe(await self._connect(self.filesystem), bucket)
         except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
             raise _option_error(error, url, self._options) from None
         proxies = botocore.utils.get_environ_proxies(request.url)
@@ -229,18 +261,16 @@ class S3Client(Unpicklable):
             in_sessions=in_sessions,
         )
 
-    async def _probe(self, bucket: str) -> Any:
+    async def _probe(self, connected: S3fsClients, bucket: str) -> Any:
         """Return the signed request that botocore would send first to read an object of the bucket. It is intercepted,
         not sent."""
-        client = await self.filesystem.get_s3(bucket)
+        client = await connected.client(bucket)
         for operation in "GetObject", "CreateSession":
             client.meta.events.register(f"before-send.s3.{operation}", _catch, unique_id=f"asyncpq-{operation}")
         requests: list[Any] = []
         token = _caught.set(requests)
         try:
-            await self.filesystem._call_s3(
-                "get_object", Bucket=bucket, Key=_PROBE_KEY, Range="bytes=0-0", IfMatch='"0"'
-            )
+            await connected.call("get_object", Bucket=bucket, Key=_PROBE_KEY, Range="bytes=0-0", IfMatch='"0"')
         except _CaughtError:
             return requests[-1]
         finally:
@@ -253,7 +283,7 @@ class S3Client(Unpicklable):
         """Return the region for which the intercepted request was signed; None if :class:`Signer` cannot make a
         signature of that form."""
         if self.filesystem.anon:
-            region = self.filesystem._s3.meta.region_name or "us-east-1"
+            region = self.filesystem.s3.meta.region_name or "us-east-1"
             return str(region) if authorization is None else None
         match = _AUTHORIZATION.match(authorization or "")
         credentials = await self.fetch_credentials(False)
@@ -298,9 +328,8 @@ class S3Client(Unpicklable):
             return verify
         return self.filesystem.session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
 
-    async def connect_fallback(self) -> Any:
-        """Return a connected S3FileSystem that does not retry, since asyncpq's Transport retries and counts the
-        retries."""
+    async def connect_fallback(self) -> S3fsClients:
+        """Return clients that do not retry, since asyncpq's Transport retries and counts the retries."""
         if not hasattr(aiobotocore.httpsession.AIOHTTPSession, "_get_session"):
             raise UnsupportedStoreError(
                 "this aiobotocore would follow redirects with the request's secrets",
@@ -312,17 +341,18 @@ class S3Client(Unpicklable):
         # Some servers send the whole object's checksum beside a part, for which botocore would refuse the part.
         config.setdefault("response_checksum_validation", "when_required")
         filesystem = _filesystem({**self._options, "config_kwargs": config})
-        filesystem.retries = 1
         try:
-            await self._connect(filesystem)
+            return await self._connect(filesystem)
         except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
             raise _option_error(error, "s3://", self._options) from None
-        return filesystem
 
-    async def _connect(self, filesystem: Any) -> None:
+    async def _connect(self, filesystem: Any) -> S3fsClients:
+        for connected in self._connected:
+            if connected.filesystem is filesystem:  # fsspec's == compares options
+                return connected
         await filesystem.set_session()
-        if all(filesystem is not other for other in self._connected):  # fsspec's == compares options
-            self._connected.append(filesystem)
+        self._connected.append(connected := S3fsClients(filesystem))
+        return connected
 
 
 def _prefix_of(target: URL, in_sessions: bool) -> str | None:
@@ -371,26 +401,23 @@ def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> Asy
 
 
 def error_code(error: Exception) -> str:
-    """Return S3's error code from an exception that s3fs raised; "" if it has none."""
-    cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
-    document = cause.response.get("Error", {}) if isinstance(cause, botocore.exceptions.ClientError) else {}
+    """Return S3's error code from an exception that botocore raised; "" if it has none."""
+    document = error.response.get("Error", {}) if isinstance(error, botocore.exceptions.ClientError) else {}
     return str(document.get("Code", ""))
 
 
 def response_of(error: Exception) -> tuple[int, Mapping[str, str]]:
-    """Return status and headers of the response that an exception of s3fs tells of; (0, {}) for none."""
-    cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
-    if not isinstance(cause, botocore.exceptions.ClientError):
+    """Return status and headers of the response that an exception of botocore tells of; (0, {}) for none."""
+    if not isinstance(error, botocore.exceptions.ClientError):
         return 0, {}
-    meta = cause.response.get("ResponseMetadata", {})
+    meta = error.response.get("ResponseMetadata", {})
     return int(meta.get("HTTPStatusCode", 0)), meta.get("HTTPHeaders", {})
 
 
 def explain(error: Exception, request: RangeRequest, denied_hint: str) -> AsyncpqError | RetryableError | None:
-    """Convert an exception that s3fs raised to an asyncpq error; None if it is not one of s3fs's or botocore's."""
-    cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
-    if isinstance(cause, botocore.exceptions.ClientError):
-        document = cause.response.get("Error", {})
+    """Convert an exception of botocore to an asyncpq error; None if it is another one."""
+    if isinstance(error, botocore.exceptions.ClientError):
+        document = error.response.get("Error", {})
         status, headers = response_of(error)
         return error_for(
             request,

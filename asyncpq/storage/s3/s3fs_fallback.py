@@ -30,7 +30,7 @@ from asyncpq.storage.responses import (
     check_head_response,
     error_in_200,
 )
-from asyncpq.storage.s3.client import error_code, explain, response_of
+from asyncpq.storage.s3.client import S3fsClients, error_code, explain, response_of
 from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
@@ -43,18 +43,18 @@ _PART_BYTES = 1024 * 1024
 
 
 class S3fsConnection(Unpicklable):
-    """The s3fs filesystem that all buckets of a store share. ``connect`` makes another one with new credentials."""
+    """The clients of s3fs that all buckets of a store share. ``connect`` makes others with new credentials."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], filesystem: Any) -> None:
-        self.filesystem: Any = filesystem
+    def __init__(self, connect: Callable[[], Awaitable[S3fsClients]], clients: S3fsClients) -> None:
+        self.clients: S3fsClients = clients
         self._connect = connect
         self._lock = asyncio.Lock()
 
-    async def renew(self, expired: Any) -> None:
-        """Replace the filesystem ``expired``, whose credentials expired. Concurrent calls replace it once."""
+    async def renew(self, expired: S3fsClients) -> None:
+        """Replace the clients ``expired``, whose credentials expired. Concurrent calls replace them once."""
         async with self._lock:
-            if self.filesystem is expired:
-                self.filesystem = await self._connect()
+            if self.clients is expired:
+                self.clients = await self._connect()
 
 
 class S3fsBucket(Unpicklable):
@@ -74,9 +74,8 @@ class S3fsBucket(Unpicklable):
         return key
 
     def identity(self, stored: S3Object) -> str:
-        meta = self._connection.filesystem._s3.meta
-        endpoint = f"{meta.endpoint_url}[{meta.region_name}]"
-        return f"s3fs {endpoint} {self._name} {stored.path} {stored.version_id or ''}"
+        place = self._connection.clients.place
+        return f"s3fs {place} {self._name} {stored.path} {stored.version_id or ''}"
 
     def get(self, stored: S3Object, request: RangeRequest) -> _S3fsGet:
         return _S3fsGet(self._connection, self._name, stored, request)
@@ -109,7 +108,7 @@ class S3fsExchange:
         self.request = request
         self.host: str = bucket  # s3fs knows its host
         self._connection = connection
-        self._expired: Any = None
+        self._expired: S3fsClients | None = None
         self._renewed = False
 
     def prepare(self, context: RequestContext) -> Coroutine[Any, Any, RequestContext] | None:
@@ -118,20 +117,21 @@ class S3fsExchange:
     async def _renew(self, context: RequestContext) -> RequestContext:
         expired, self._expired = self._expired, None
         try:
-            await self._connection.renew(expired)
+            if expired is not None:
+                await self._connection.renew(expired)
         except CredentialsError as error:
             error.locate(url=self.request.url)
             raise
         return context
 
-    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        """Call s3fs once and return the body. Raises the errors of s3fs and of the receiver."""
+    async def call(self, clients: S3fsClients, receiver: Receiver) -> Body:
+        """Send the request once and return the body. Raises the errors of botocore and of the receiver."""
         raise NotImplementedError
 
     async def send(self, receiver: Receiver) -> Body:
-        filesystem, request = self._connection.filesystem, self.request
+        clients, request = self._connection.clients, self.request
         try:
-            return await self.call(filesystem, receiver)
+            return await self.call(clients, receiver)
         except (AsyncpqError, RetryableError, RangeIgnoredError):
             raise
         except Exception as error:
@@ -141,7 +141,7 @@ class S3fsExchange:
             if explained is None:
                 raise
             if isinstance(explained, StoreError) and error_code(error) in EXPIRED and not self._renewed:
-                self._renewed, self._expired = True, filesystem
+                self._renewed, self._expired = True, clients
                 explained = RetryableError(explained, at_once=True)
             status, headers = response_of(error)
             answer = self.reconsider(status, headers, explained)
@@ -168,8 +168,8 @@ class _S3fsGet(ObjectResponse, S3fsExchange):
         self._bucket = bucket
         self._stored = stored
 
-    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        response = await filesystem._call_s3("get_object", Range=self.request.header, **self.arguments())
+    async def call(self, clients: S3fsClients, receiver: Receiver) -> Body:
+        response = await clients.call("get_object", Range=self.request.header, **self.arguments())
         body = response["Body"]
         try:
             meta = response["ResponseMetadata"]
@@ -191,8 +191,8 @@ class _S3fsHead(_S3fsGet):
 
     method = "HEAD"
 
-    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
-        response = await filesystem._call_s3("head_object", **self.arguments())
+    async def call(self, clients: S3fsClients, receiver: Receiver) -> Body:
+        response = await clients.call("head_object", **self.arguments())
         meta = response["ResponseMetadata"]
         receiver.head(int(meta["HTTPStatusCode"]), CIMultiDict(meta["HTTPHeaders"]))
         return Body(b"", True)
@@ -214,9 +214,9 @@ class _S3fsList(S3fsExchange):
         self.pages: list[ListPage] = []
         self.date: str | None = None
 
-    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
+    async def call(self, clients: S3fsClients, receiver: Receiver) -> Body:
         """Request one page and append it to ``pages``; return an empty body. botocore decodes the keys."""
-        response = await filesystem._call_s3("list_objects_v2", **self._arguments)
+        response = await clients.call("list_objects_v2", **self._arguments)
         meta = response["ResponseMetadata"]
         receiver.head(int(meta["HTTPStatusCode"]), {})
         self.date = meta.get("HTTPHeaders", {}).get("date")
@@ -239,10 +239,10 @@ class _S3fsWrite(S3fsExchange):
         self.method: str = call.method
         self.answer: WriteAnswer = WriteAnswer()
 
-    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
+    async def call(self, clients: S3fsClients, receiver: Receiver) -> Body:
         call = self._call
         try:
-            response = await filesystem._call_s3(call.operation, **self._arguments)
+            response = await clients.call(call.operation, **self._arguments)
         except Exception as error:
             refusal = write_error(call, self.request, 0, error_code(error))
             if refusal is None:

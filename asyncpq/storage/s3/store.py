@@ -69,6 +69,7 @@ from asyncpq.storage.urls import (
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
+    from asyncpq.storage.s3.client import S3fsClients
     from asyncpq.storage.s3.key_listing import ListedKey, ListPage, PageRequest
     from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
     from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
@@ -550,8 +551,8 @@ class S3Store(Unpicklable):
             self._s3fs = S3fsConnection(self._reconnect, await client.connect_fallback())
         return S3fsBucket(self._s3fs, name, reason, self._traits["through s3fs"])
 
-    async def _reconnect(self) -> Any:
-        """Return an s3fs filesystem connected with new credentials, since those of the last one expired."""
+    async def _reconnect(self) -> S3fsClients:
+        """Return clients of s3fs with new credentials, since those of the last ones expired."""
         await self._resolver.fetch_credentials(True)  # raises if there are no others
         async with self._lock:  # close() ends all connections
             self._check_open()

@@ -1,6 +1,6 @@
 """Iceberg tables; the only package that uses pyiceberg, which decodes the metadata and never reads a file itself.
 
 `catalog` opens one snapshot: `manifests` decodes table metadata, manifest lists and manifests, and prunes manifests and
-files by their partition values; `avro` and `decompression` read their bytes within bounds. `schema` maps columns and
+files by their partition values; `avro` reads and decompresses their bytes within bounds. `schema` maps columns and
 bounds; `deletes` finds the deleted rows of each data file.
 """

@@ -11,8 +11,9 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import pyarrow as pa
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
 from pyiceberg.avro.reader import BinaryReader, IntegerReader, ListReader, MapReader, OptionReader, Reader, StructReader
@@ -23,7 +24,6 @@ from pyiceberg.types import FixedType, IcebergType, ListType, MapType, StructTyp
 from asyncpq.datasets.model import MetadataBudget
 from asyncpq.errors import UnsupportedFeatureError, shown
 from asyncpq.options import LimitOptions
-from asyncpq.tables.iceberg.decompression import Inflater
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -38,6 +38,9 @@ _MORE: Final = 0x80  # the bit of a byte that is not an integer's last
 _SMALL: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(_MORE))  # the integers of one byte
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
+_PIECE_BYTES: Final = 256 << 10
+_VARINT_BYTES: Final = 5  # of a size below 4 GiB
+_RAW: Final = -15  # zlib's code for deflate without header and checksum
 
 
 def read_records(
@@ -293,3 +296,41 @@ def _long_int(data: bytes, start: int) -> tuple[int, int]:
 
 def _cut_off(position: int) -> ValueError:
     return ValueError(f"the integer at byte {position} has no end")
+
+
+class Inflater:
+    """Decompresses the parts of one file. All methods raise ValueError, OSError or zlib.error if the bytes are
+    malformed, and ResourceLimitError if all parts together exceed ``budget``."""
+
+    def __init__(self, budget: MetadataBudget) -> None:
+        self._budget = budget
+
+    def deflate(self, data: bytes) -> bytes:
+        """Decompress raw deflate data."""
+        decompressor = zlib.decompressobj(_RAW)
+        content = self._kept(decompressor.decompress(data, self._budget.left + 1))
+        if not decompressor.eof:
+            raise ValueError("deflated bytes are cut off")
+        return content
+
+    def stream(self, data: bytes, codec: Literal["gzip", "zstd", "bz2"]) -> bytes:
+        """Decompress a stream of a codec that marks its end."""
+        pieces: list[bytes] = []
+        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                pieces.append(self._kept(piece))
+        return b"".join(pieces)
+
+    def snappy(self, data: bytes) -> bytes:
+        """Decompress a snappy block, which begins with its decompressed size as a varint."""
+        size = 0
+        for position, byte in enumerate(data[:_VARINT_BYTES]):
+            size |= (byte & 0x7F) << 7 * position
+            if byte < 0x80:
+                break
+        self._budget.spend(size)
+        return bytes(pa.Codec("snappy").decompress(data, size))
+
+    def _kept(self, content: bytes) -> bytes:
+        self._budget.spend(len(content))
+        return content

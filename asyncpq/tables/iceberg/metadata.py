@@ -34,7 +34,7 @@ from asyncpq.errors import (
 )
 from asyncpq.options import LimitOptions
 from asyncpq.storage.urls import ICEBERG_METADATA, safe_url
-from asyncpq.tables.iceberg.decompression import Inflater
+from asyncpq.tables.iceberg.avro import Inflater
 
 NEWEST_FORMAT = 3
 _COMPRESSED = (".gz.metadata.json", ".metadata.json.gz")  # Java writes the first, and reads both

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
 import struct
+import zlib
+from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +31,7 @@ from pyiceberg.types import (
 from asyncpq.datasets.model import MetadataBudget
 from asyncpq.errors import ResourceLimitError, UnsupportedFeatureError
 from asyncpq.options import LimitOptions
-from asyncpq.tables.iceberg.avro import BoundedDecoder, read_records
+from asyncpq.tables.iceberg.avro import BoundedDecoder, Inflater, read_records
 from tests.avro_files import packed, text, varint
 
 WANTED = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "real", DoubleType(), required=False))
@@ -256,3 +261,42 @@ def test_schemas_without_field_ids_are_not_supported(field: dict[str, Any]) -> N
 def test_damaged_schemas_are_not_missing_features(field: Any) -> None:
     with pytest.raises((ValueError, TypeError, LookupError)):
         ids(avro((303, GOOD), more=[field]))
+
+
+METADATA = b"metadata" * 100_000
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+INFLATED: dict[str, tuple[Callable[[bytes], bytes], Callable[[Inflater, bytes], bytes]]] = {
+    "deflate": (raw_deflate, Inflater.deflate),
+    "gzip": (gzip.compress, lambda inflater, data: inflater.stream(data, "gzip")),
+    "bz2": (bz2.compress, lambda inflater, data: inflater.stream(data, "bz2")),
+    "zstd": (lambda data: bytes(pa.Codec("zstd").compress(data)), lambda inflater, data: inflater.stream(data, "zstd")),
+    "snappy": (lambda data: bytes(pa.Codec("snappy").compress(data)), Inflater.snappy),
+}
+
+
+def budget(max_decoded_bytes: int) -> MetadataBudget:
+    return MetadataBudget(0, LimitOptions(max_decoded_bytes=max_decoded_bytes))
+
+
+@pytest.mark.parametrize("codec", INFLATED)
+def test_all_parts_together_stay_within_the_budget(codec: str) -> None:
+    pack, unpack = INFLATED[codec]
+    inflater = Inflater(budget(2 * len(METADATA)))
+    for _ in range(2):
+        assert unpack(inflater, pack(METADATA)) == METADATA
+    with pytest.raises(ResourceLimitError, match="decodes to more than max_decoded_bytes"):
+        unpack(inflater, pack(b"x"))
+
+
+@pytest.mark.parametrize("codec", INFLATED)
+def test_bytes_that_are_cut_off_are_an_error(codec: str) -> None:
+    pack, unpack = INFLATED[codec]
+    data = pack(METADATA)
+    with pytest.raises((ValueError, OSError, zlib.error)):
+        unpack(Inflater(budget(2 * len(METADATA))), data[: len(data) // 2])
