@@ -12,7 +12,6 @@ column chunk. ``set_key_values`` changes the footer's key-value metadata.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal
@@ -272,7 +271,7 @@ def _row_groups(reader: CompactReader, schema: ParquetSchema, parsed_chunks: lis
 def _row_group(
     reader: CompactReader, schema: ParquetSchema, parsed_chunks: list[int], ordinal: int, first_row: int
 ) -> RowGroup:
-    starts: array[int] | None = None
+    starts: Sequence[int] | None = None
     num_rows = None
     total_byte_size = 0
     sorting: tuple[SortingColumn, ...] = ()

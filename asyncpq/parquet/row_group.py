@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import re
 from array import array
+from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
@@ -36,9 +37,6 @@ from asyncpq.parquet.thrift import (
 )
 from asyncpq.records import NamedTuple, dataclass
 
-if TYPE_CHECKING:
-    from asyncpq.parquet.alike_chunks import AlikeChunks
-
 # parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, of the ColumnIndex; crypto_metadata.
 _METADATA_ID: Final = 3
 _INDEX_IDS: Final = (4, 5, 6, 7)
@@ -54,7 +52,7 @@ CHUNK_WEIGHT: Final = 900
 _ROW_GROUP_WEIGHT: Final = 500
 
 
-def locate_structs(reader: CompactReader, expected: int) -> array[int]:
+def locate_structs(reader: CompactReader, expected: int) -> Sequence[int]:
     """Return the positions of the structs in the list at the reader's position, and the end of the last one.
     ``expected`` is their number.
 
@@ -64,32 +62,28 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     element_type, length = reader.list_header()
     if length != expected or (length and element_type != STRUCT):
         raise CorruptFileError(f"a row group has {length} column chunks, but the schema has {expected} columns")
-    positions = array("q", [reader.pos])
-    append = positions.append
-    pattern = usual_chunk(length)
-    data, pos = reader.data, reader.pos
-    alike: AlikeChunks | None = None
-    if pattern is not None and length >= _MANY_CHUNKS:
-        from asyncpq.parquet.alike_chunks import AlikeChunks  # few files are so wide
+    if length >= _MANY_CHUNKS:
+        from asyncpq.parquet.alike_chunks import locate_alike  # few files are so wide
 
-        alike = AlikeChunks()
+        return locate_alike(reader, length, _pass_struct)
+    positions = array("q", [reader.pos])
     for _ in range(length):
-        usual = None if alike is None or alike.match is None else alike.match(data, pos)
-        if usual is None and pattern is not None:
-            usual = pattern.match(data, pos)
-            if usual is not None and alike is not None:
-                alike.learn(data, pos, usual.end())
-        if usual is not None:
-            pos = usual.end()
-        elif data[pos : pos + 1] == b"\0":  # an empty struct
-            pos += 1
-        else:
-            reader.pos = pos
-            reader.skip_struct()
-            pos = reader.pos
-        append(pos)
-    reader.pos = pos
+        _pass_struct(reader)
+        positions.append(reader.pos)
     return positions
+
+
+def _pass_struct(reader: CompactReader) -> None:
+    """Move the reader past the ColumnChunk struct at its position."""
+    data, pos = reader.data, reader.pos
+    pattern = usual_chunk(1)
+    usual = None if pattern is None else pattern.match(data, pos)
+    if usual is not None:
+        reader.pos = usual.end()
+    elif data[pos : pos + 1] == b"\0":  # an empty struct
+        reader.pos = pos + 1
+    else:
+        reader.skip_struct()
 
 
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
@@ -184,7 +178,7 @@ class RowGroup:
 
     data: bytes  # of the metadata
     schema: ParquetSchema
-    starts: array[int]  # of the chunks' structs in the metadata, and the end of the last
+    starts: Sequence[int]  # of the chunks' structs in the metadata, and the end of the last
     ordinal: int
     num_rows: int
     first_row: int
