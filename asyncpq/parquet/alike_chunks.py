@@ -121,12 +121,13 @@ class ChunkPositions(Sequence[int]):
         return positions
 
 
-def locate_alike(reader: CompactReader, length: int, pass_struct: Callable[[CompactReader], None]) -> ChunkPositions:
+def locate_alike(
+    reader: CompactReader, length: int, alike: AlikeChunks, pass_struct: Callable[[CompactReader], None]
+) -> ChunkPositions:
     """Return the positions of ``length`` structs from the reader's position on, and move the reader past them.
 
-    ``pass_struct`` moves a reader past a struct of a form that is not known.
+    ``pass_struct`` moves a reader past a struct of a form that is not known; ``alike`` learns it.
     """
-    alike = AlikeChunks()
     data, marks = reader.data, array("q", [reader.pos])
     for first in range(0, length, BLOCK):
         count = min(BLOCK, length - first)

@@ -13,7 +13,7 @@ import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
@@ -37,6 +37,9 @@ from asyncpq.parquet.thrift import (
 )
 from asyncpq.records import NamedTuple, dataclass
 
+if TYPE_CHECKING:
+    from asyncpq.parquet.alike_chunks import AlikeChunks
+
 # parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, of the ColumnIndex; crypto_metadata.
 _METADATA_ID: Final = 3
 _INDEX_IDS: Final = (4, 5, 6, 7)
@@ -52,9 +55,18 @@ CHUNK_WEIGHT: Final = 900
 _ROW_GROUP_WEIGHT: Final = 500
 
 
-def locate_structs(reader: CompactReader, expected: int) -> Sequence[int]:
+def alike_chunks(num_chunks: int) -> AlikeChunks | None:
+    """Return what learns the forms of the chunks of row groups of ``num_chunks``, if that pays; None otherwise."""
+    if num_chunks < _MANY_CHUNKS:
+        return None
+    from asyncpq.parquet.alike_chunks import AlikeChunks  # few files are so wide
+
+    return AlikeChunks()
+
+
+def locate_structs(reader: CompactReader, expected: int, alike: AlikeChunks | None) -> Sequence[int]:
     """Return the positions of the structs in the list at the reader's position, and the end of the last one.
-    ``expected`` is their number.
+    ``expected`` is their number; ``alike``, the result of :func:`alike_chunks`, serves all row groups of a footer.
 
     The reader moves past the list. Raises CorruptFileError if the list has another number of elements, or the bytes are
     not Thrift's compact protocol.
@@ -62,10 +74,10 @@ def locate_structs(reader: CompactReader, expected: int) -> Sequence[int]:
     element_type, length = reader.list_header()
     if length != expected or (length and element_type != STRUCT):
         raise CorruptFileError(f"a row group has {length} column chunks, but the schema has {expected} columns")
-    if length >= _MANY_CHUNKS:
-        from asyncpq.parquet.alike_chunks import locate_alike  # few files are so wide
+    if alike is not None:
+        from asyncpq.parquet.alike_chunks import locate_alike
 
-        return locate_alike(reader, length, _pass_struct)
+        return locate_alike(reader, length, alike, _pass_struct)
     positions = array("q", [reader.pos])
     for _ in range(length):
         _pass_struct(reader)
