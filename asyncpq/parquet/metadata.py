@@ -12,7 +12,6 @@ column chunk. ``set_key_values`` changes the footer's key-value metadata.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal
@@ -25,8 +24,7 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
     limit_hint,
 )
-from asyncpq.parquet.column_chunk import KEYS_NEEDED
-from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, locate_structs
+from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, alike_chunks, locate_structs
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.statistics import ColumnOrder
 from asyncpq.parquet.thrift import (
@@ -47,6 +45,7 @@ from asyncpq.parquet.writer_faults import ARROW_SCHEMA, WriterFaults
 from asyncpq.records import dataclass
 
 if TYPE_CHECKING:
+    from asyncpq.parquet.alike_chunks import AlikeChunks
     from asyncpq.parquet.calendars import CalendarMode, LegacyCalendar
 
 _CALENDAR_MARK: Final = b"org.apache.spark.version"  # a key; footers without it say nothing about calendars
@@ -269,25 +268,31 @@ def _row_groups(reader: CompactReader, schema: ParquetSchema, parsed_chunks: lis
     if length and element_type != STRUCT:
         raise CorruptFileError("the footer's row groups are not structs")
     groups: list[RowGroup] = []
+    alike = alike_chunks(len(schema.leaves))
     first_row = 0
     for ordinal in range(length):
-        group = _row_group(reader, schema, parsed_chunks, ordinal, first_row)
+        group = _row_group(reader, schema, alike, parsed_chunks, ordinal, first_row)
         groups.append(group)
         first_row += group.num_rows
     return tuple(groups)
 
 
 def _row_group(
-    reader: CompactReader, schema: ParquetSchema, parsed_chunks: list[int], ordinal: int, first_row: int
+    reader: CompactReader,
+    schema: ParquetSchema,
+    alike: AlikeChunks | None,
+    parsed_chunks: list[int],
+    ordinal: int,
+    first_row: int,
 ) -> RowGroup:
-    starts: array[int] | None = None
+    starts: Sequence[int] | None = None
     num_rows = None
     total_byte_size = 0
     sorting: tuple[SortingColumn, ...] = ()
     field_type, field_id = reader.field(0)
     while field_type != STOP:
         if field_id == 1 and field_type == LIST:
-            starts = locate_structs(reader, len(schema.leaves))
+            starts = locate_structs(reader, len(schema.leaves), alike)
         elif field_id == 2 and I16 <= field_type <= I64:
             total_byte_size = max(0, reader.integer())
         elif field_id == 3:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from array import array
+from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -54,9 +55,18 @@ CHUNK_WEIGHT: Final = 900
 _ROW_GROUP_WEIGHT: Final = 500
 
 
-def locate_structs(reader: CompactReader, expected: int) -> array[int]:
+def alike_chunks(num_chunks: int) -> AlikeChunks | None:
+    """Return what learns the forms of the chunks of row groups of ``num_chunks``, if that pays; None otherwise."""
+    if num_chunks < _MANY_CHUNKS:
+        return None
+    from asyncpq.parquet.alike_chunks import AlikeChunks  # few files are so wide
+
+    return AlikeChunks()
+
+
+def locate_structs(reader: CompactReader, expected: int, alike: AlikeChunks | None) -> Sequence[int]:
     """Return the positions of the structs in the list at the reader's position, and the end of the last one.
-    ``expected`` is their number.
+    ``expected`` is their number; ``alike``, the result of :func:`alike_chunks`, serves all row groups of a footer.
 
     The reader moves past the list. Raises CorruptFileError if the list has another number of elements, or the bytes are
     not Thrift's compact protocol.
@@ -64,32 +74,28 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     element_type, length = reader.list_header()
     if length != expected or (length and element_type != STRUCT):
         raise CorruptFileError(f"a row group has {length} column chunks, but the schema has {expected} columns")
-    positions = array("q", [reader.pos])
-    append = positions.append
-    pattern = usual_chunk(length)
-    data, pos = reader.data, reader.pos
-    alike: AlikeChunks | None = None
-    if pattern is not None and length >= _MANY_CHUNKS:
-        from asyncpq.parquet.alike_chunks import AlikeChunks  # few files are so wide
+    if alike is not None:
+        from asyncpq.parquet.alike_chunks import locate_alike
 
-        alike = AlikeChunks()
+        return locate_alike(reader, length, alike, _pass_struct)
+    positions = array("q", [reader.pos])
     for _ in range(length):
-        usual = None if alike is None or alike.match is None else alike.match(data, pos)
-        if usual is None and pattern is not None:
-            usual = pattern.match(data, pos)
-            if usual is not None and alike is not None:
-                alike.learn(data, pos, usual.end())
-        if usual is not None:
-            pos = usual.end()
-        elif data[pos : pos + 1] == b"\0":  # an empty struct
-            pos += 1
-        else:
-            reader.pos = pos
-            reader.skip_struct()
-            pos = reader.pos
-        append(pos)
-    reader.pos = pos
+        _pass_struct(reader)
+        positions.append(reader.pos)
     return positions
+
+
+def _pass_struct(reader: CompactReader) -> None:
+    """Move the reader past the ColumnChunk struct at its position."""
+    data, pos = reader.data, reader.pos
+    pattern = usual_chunk(1)
+    usual = None if pattern is None else pattern.match(data, pos)
+    if usual is not None:
+        reader.pos = usual.end()
+    elif data[pos : pos + 1] == b"\0":  # an empty struct
+        reader.pos = pos + 1
+    else:
+        reader.skip_struct()
 
 
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
@@ -184,7 +190,7 @@ class RowGroup:
 
     data: bytes  # of the metadata
     schema: ParquetSchema
-    starts: array[int]  # of the chunks' structs in the metadata, and the end of the last
+    starts: Sequence[int]  # of the chunks' structs in the metadata, and the end of the last
     ordinal: int
     num_rows: int
     first_row: int

@@ -492,7 +492,8 @@ class ConnectionPool:
             lookup = loop.create_task(look_up(endpoint.host, endpoint.port))
             resolved = self._resolved[endpoint] = (loop.time(), lookup)
         _, lookup = resolved
-        await asyncio.wait((lookup,))
+        if not lookup.done():
+            await asyncio.wait((lookup,))
         if lookup.cancelled():
             raise ConnectionAbortedError("the connection pool was closed")
         try:

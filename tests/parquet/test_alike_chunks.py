@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 from unittest import mock
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncpq.errors import FormatError
 from asyncpq.parquet import row_group
-from asyncpq.parquet.alike_chunks import AlikeChunks
+from asyncpq.parquet.alike_chunks import BLOCK, AlikeChunks, ChunkPositions
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.row_group import chunk_pattern
+from asyncpq.parquet.thrift import CompactReader
 from tests.parquet.test_mutations import chunks, mutated
 
 
@@ -54,10 +57,30 @@ def test_a_form_matches_other_numbers_and_bytes_of_the_same_lengths() -> None:
     assert all(alike.match(chunk, 0) is not None for chunk in (one, two, text))
 
 
-def test_a_struct_that_ends_elsewhere_is_an_error() -> None:
+def test_structs_that_no_chunk_has_are_not_learnt() -> None:
     (chunk,) = structs(pa.table({"a": [1]}))
-    with pytest.raises(ValueError, match="ends at byte"):
-        AlikeChunks().learn(chunk + b"\0", 0, len(chunk) + 1)
+    with_bools, with_a_long_header = b"\x19\x21\x01\x01\0", b"\x06\x50\x02\0"
+    for struct in (chunk + b"\0", with_bools, with_a_long_header, b"\x17" + bytes(8) + b"\0"):
+        alike = AlikeChunks()
+        alike.learn(struct, 0, len(struct))
+        assert alike.match is None
+
+
+@given(st.data())
+def test_a_form_ends_where_the_plain_skipper_does(data: st.DataObject) -> None:
+    known, following = data.draw(st.sampled_from(chunks())), data.draw(st.sampled_from(chunks()))
+    alike = AlikeChunks()
+    learnt = data.draw(mutated(known))
+    reader = CompactReader(learnt + following)
+    with contextlib.suppress(FormatError):
+        reader.skip_struct()
+        alike.learn(reader.data, 0, reader.pos)
+    changed = data.draw(mutated(learnt)) + following
+    found = None if alike.match is None else alike.match(changed, 0)
+    if found is not None:
+        reader = CompactReader(changed)
+        reader.skip_struct()
+        assert found.end() == reader.pos
 
 
 @given(st.data())
@@ -90,10 +113,33 @@ def test_chunks_of_many_forms_are_not_looked_for() -> None:
 def test_wide_row_groups_are_walked_by_the_forms_of_their_chunks() -> None:
     schema = pa.schema([(f"column {number:04d}", [pa.int64(), pa.string()][number % 2]) for number in range(600)])
     data = footer(pa.table([[number] if number % 2 == 0 else [f"{number}"] for number in range(600)], schema=schema))
-    usual = chunk_pattern()
     with mock.patch.object(row_group, "_MANY_CHUNKS", 1 << 60):
-        expected = decode_file_metadata(data).row_groups[0].starts
-    with mock.patch.object(row_group, "chunk_pattern") as pattern:
-        pattern.return_value.match.side_effect = usual.match
-        assert decode_file_metadata(data).row_groups[0].starts == expected
-    assert pattern.return_value.match.call_count < 40
+        expected = list(decode_file_metadata(data).row_groups[0].starts)
+    with mock.patch.object(CompactReader, "skip_struct", autospec=True, side_effect=CompactReader.skip_struct) as skip:
+        starts = decode_file_metadata(data).row_groups[0].starts
+        assert list(starts) == expected
+    assert skip.call_count < 40
+    assert [starts[at] for at in range(-len(expected), 0)] == expected
+    assert starts[3:40:5] == expected[3:40:5]
+    for beyond in (len(expected), -len(expected) - 1):
+        with pytest.raises(IndexError):
+            starts[beyond]
+
+
+def test_only_the_blocks_whose_chunks_are_used_are_walked() -> None:
+    data = footer(pa.table({f"column {number:04d}": [number] for number in range(1000)}))
+    starts = decode_file_metadata(data).row_groups[0].starts
+    assert isinstance(starts, ChunkPositions)
+    assert not starts._blocks
+    assert starts[333] < starts[334]
+    assert list(starts._blocks) == [333 // BLOCK]
+
+
+@pytest.mark.parametrize("length", [500, 503, 512])
+def test_the_walk_goes_on_where_a_chunk_of_another_form_stands(length: int) -> None:
+    texts = {0, 17, 300, length - 1}
+    table = pa.table({f"c{number:03d}": ["a"] if number in texts else [number] for number in range(length)})
+    data = footer(table)
+    with mock.patch.object(row_group, "_MANY_CHUNKS", 1 << 60):
+        expected = list(decode_file_metadata(data).row_groups[0].starts)
+    assert list(decode_file_metadata(data).row_groups[0].starts) == expected
