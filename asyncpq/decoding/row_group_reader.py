@@ -83,7 +83,7 @@ def open_sources(
     nested: dict[int, dict[int, NestedLeaf]] = {}
     alone: dict[int, dict[int, PagedSource | StreamedSource]] = {}
     for position, column in enumerate(plan.columns):
-        leaf, paged = column.chunk.leaf, column.offsets is not None
+        leaf, paged = column.chunk.leaf, not column.streamed
         chunk = version.valid_chunks.get((group, leaf)) or version.chunk(group, leaf)
         decoder = shape.decoders.get(leaf)
         if decoder is None and version.decryption is None:
@@ -110,7 +110,9 @@ def open_sources(
             source = PagedSource(decoder, chunk, num_rows, keep=keep_page)
             sources.paged[position] = sources.decoding[position] = source
         else:
-            keep_whole = None if keep_part is None else partial(keep_part, group, leaf)
+            keep_whole = None
+            if keep_part is not None and column.offsets is None:  # else it is kept as the chunk that it came as
+                keep_whole = partial(keep_part, group, leaf)
             source = StreamedSource(decoder, chunk, num_rows, shape.limits, padded=padded, keep=keep_whole)
             sources.streamed[position] = source
         sources.leaves.append(source)
@@ -364,10 +366,12 @@ class RowGroupReader:
         if count > _MASKED_ROWS and count * 4 > rows.num_rows:
             kept = {projection: keep(array, mask) for projection, array in arrays.items()}
             return Matched(rows, mask, self._dense(kept) if encoded else kept, stop, count, asked.num_rows)
-        matching = _matching(arrays, mask) if arrays else {}
+        positions = _INDICES_NONZERO([mask]) if arrays else None
+        matching = {projection: take(array, positions) for projection, array in arrays.items()}
         if encoded:
             matching = self._dense(matching)
-        return Matched(_absolute(rows, mask, count), None, matching, stop, count, asked.num_rows)
+        matching_rows = _absolute(rows, mask, count, positions)
+        return Matched(matching_rows, None, matching, stop, count, asked.num_rows)
 
     def _searched(self, rows: RowRanges) -> RowRanges:
         """Return ``rows`` without those on pages that lack a text which the filter needs."""
@@ -411,7 +415,7 @@ class RowGroupReader:
         plan = self.plan
         for position in range(positions.stop, len(plan.columns)):
             column = plan.columns[position]
-            if column.offsets is not None:
+            if column.offsets is not None and not column.streamed:
                 source, first_rows = self.sources.paged[position], column.offsets.first_rows
                 pages = [page for page in column.pages_of(matched.rows) if not source.has(first_rows[page])]
                 items.extend(column.items(position, pages, dictionary=not source.has_dictionary))
@@ -511,12 +515,6 @@ class RowGroupReader:
         return new
 
 
-def _matching(arrays: Mapping[Projection, pa.Array], mask: pa.BooleanArray) -> dict[Projection, pa.Array]:
-    """Return the values of ``arrays`` where ``mask`` is true."""
-    indices = _INDICES_NONZERO([mask])
-    return {projection: take(array, indices) for projection, array in arrays.items()}
-
-
 def _first_true(mask: pa.BooleanArray) -> int:
     """Return the first position at which ``mask`` is true, as it is at one at least."""
     if mask.null_count or mask.offset:
@@ -527,14 +525,17 @@ def _first_true(mask: pa.BooleanArray) -> int:
     return 8 * start + (bits[start] & -bits[start]).bit_length() - 1
 
 
-def _absolute(rows: RowRanges, mask: pa.BooleanArray, count: int) -> RowRanges:
-    """Return the row numbers of the set ``rows`` at whose positions in it ``mask`` is true; ``count`` of them are."""
+def _absolute(rows: RowRanges, mask: pa.BooleanArray, count: int, positions: pa.Array | None = None) -> RowRanges:
+    """Return the row numbers of the set ``rows`` at whose positions in it ``mask`` is true: at ``count`` ``positions``,
+    if these are known."""
     first = rows.starts[0]
     if len(rows.starts) == count == 1:  # a lookup's
         row = first + _first_true(mask)
         return RowRanges.single(row, row + 1)
     if count * _SPARSE <= len(mask):
-        return RowRanges.from_rows(_rows_at(rows, _INDICES_NONZERO([mask]).to_pylist()))
+        if positions is None:
+            positions = _INDICES_NONZERO([mask])
+        return RowRanges.from_rows(_rows_at(rows, positions.to_pylist()))
     runs = pc.run_end_encode(mask)
     ends, values = runs.run_ends.to_pylist(), runs.values.to_pylist()
     if len(rows.starts) == 1:

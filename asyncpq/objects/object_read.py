@@ -283,6 +283,8 @@ class ObjectRead(Generic[V]):
         memory.discard(self.version.tail_key)
         for key in keys:
             memory.discard(key)
+            if holder := self.version.kept_chunks.holder(key.start, key.stop):
+                memory.discard(holder)
 
     # -- freshness ------------------------------------------------------------------------------------
 
@@ -343,7 +345,19 @@ class ObjectRead(Generic[V]):
         if missing and version.spans.weight and (known := version.spans.cut_out(missing)):
             found.update(known)  # not for the tiers: only reads with the index may rely on its bytes
             missing = [key for key in missing if key not in known]
+        if missing and version.kept_chunks:
+            found.update(self._cut_from_chunks(missing))
+            missing = [key for key in missing if key not in found]
         return found, missing, inside
+
+    def _cut_from_chunks(self, keys: Sequence[ContentKey]) -> Iterator[tuple[ContentKey, bytes]]:
+        """Yield the key and the bytes of each of the parts ``keys`` that a column chunk in memory has."""
+        memory, version = self.source.runtime.memory, self.version
+        for key in keys:
+            holder = version.kept_chunks.holder(key.start, key.stop)
+            chunk = None if holder is None or holder == key else memory.get(holder, scan=self.probation)
+            if holder is not None and chunk is not None:
+                yield key, bytes(chunk[key.start - holder.start : key.stop - holder.start])
 
     async def _from_tiers(self, tiers: Tiers, missing: Sequence[ContentKey]) -> dict[ContentKey, bytes]:
         metrics, began = self.metrics, time.monotonic()

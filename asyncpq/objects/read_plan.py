@@ -118,9 +118,11 @@ class ColumnPlan:
     # ordinals of the pages that hold candidate rows; none without ``offsets``
     pages: Sequence[int] = dataclass_field(init=False)
     num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk
+    streamed: bool = dataclass_field(init=False)  # fetched as one chunk, in which its pages are found as they come
 
     def __post_init__(self, rows: RowRanges) -> None:
         offsets = self.offsets
+        self.streamed = offsets is None
         if offsets is None:
             self.pages = ()
             self.num_bytes = self.chunk.stop - self.chunk.start
@@ -131,6 +133,11 @@ class ColumnPlan:
         else:
             self.pages = self.pages_of(rows)
         self.num_bytes = sum(map(offsets.sizes.__getitem__, self.pages), offsets.offsets[0] - self.chunk.start)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bytes of the chunk are to be read: it has none but the planned pages and their dictionary."""
+        return self.num_bytes == self.chunk.stop - self.chunk.start
 
     def pages_of(self, rows: RowRanges) -> list[int]:
         """Return the ordinals of the pages that hold any of ``rows``; an empty list without ``offsets`` (page
@@ -348,9 +355,9 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupP
     late: list[list[Item]] = []
     late_sizes = [0] * count
     for position, column in enumerate(group.columns):
-        if position not in first and (count == 1 or column.offsets is None):
+        if position not in first and (count == 1 or column.streamed):
             late_sizes[0] += column.num_bytes
-        elif column.offsets is not None:
+        elif not column.streamed:
             items = column.items(position, column.pages, dictionary=True)
             (paged if position in first else late).append(items)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
@@ -70,6 +70,36 @@ class Spans:
         return found
 
 
+class KeptChunks:
+    """Column chunks, or slices of them, that the memory cache keeps whole, and from which reads cut pages. Thread-safe.
+
+    A chunk stays here when the cache evicts it: who looks it up there may find nothing.
+    """
+
+    __slots__ = ("_keys", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._keys: dict[int, ContentKey] = {}
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def add(self, key: ContentKey) -> None:
+        """Add the chunk with the cache key ``key``."""
+        known = self._keys.get(key.start)
+        if known is None or known.stop < key.stop:
+            self._keys[key.start] = key
+        if known is None:
+            insort(self._starts, key.start)
+
+    def holder(self, start: int, stop: int) -> ContentKey | None:
+        """Return the key of the chunk that has the bytes ``start`` to ``stop``; None if none has."""
+        at = bisect_right(self._starts, start) - 1
+        key = self._keys[self._starts[at]] if at >= 0 else None
+        return key if key is not None and stop <= key.stop else None
+
+
 T = TypeVar("T")
 
 _MAX_LEARNT = 4  # indexes beside one object
@@ -118,6 +148,7 @@ class ObjectVersion:
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version
         self.spans: Spans = Spans()  # pieces of the object that came from an index beside it
+        self.kept_chunks: KeptChunks = KeptChunks()
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         """Return the cache key of the part of this version in the bytes ``start`` to ``stop``."""
@@ -145,6 +176,7 @@ class FileVersion(ObjectVersion):
         self.observed_at = version.observed_at
         self.can_validate = version.can_validate
         self.spans: Spans = version.spans
+        self.kept_chunks: KeptChunks = version.kept_chunks
         self.footer_start = footer_start
         self.metadata: FileMetadata = metadata  # the footer, parsed as far as queries needed
         self.kept_weight = 0  # its weight when it was put into the memory cache

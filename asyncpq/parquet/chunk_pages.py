@@ -7,6 +7,7 @@ footer and the OffsetIndex. ``PageWalker`` cuts a chunk's bytes into pages as th
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -40,6 +41,7 @@ from asyncpq.records import NamedTuple, dataclass
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 
 _PAGE_TYPES: Final = tuple(PageType)
+_UNCOMPRESSED: Final = 3  # position of PageHeader.uncompressed_size: only the fields before it differ among most pages
 PAGE_HEADER_FIELDS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
 _WINDOW: Final = 4096
@@ -129,19 +131,26 @@ def decode_page_header(
 
 
 def _data_page(match: re.Match[bytes]) -> PageHeader:
-    uncompressed, compressed, crc, num_values, encoding, def_encoding, rep_encoding = match.groups()
+    uncompressed, compressed, crc, *others = match.groups()
+    size, count, encoding, def_encoding, rep_encoding = _numbers_alike(uncompressed, *others)
     start, stop = match.span()
     return PageHeader(
         PageType.DATA_PAGE,
         stop - start,
         zigzag_number(compressed),
-        zigzag_number(uncompressed),
+        size,
         None if crc is None else zigzag_number(crc) & 0xFFFFFFFF,
-        zigzag_number(num_values),
-        encoding[0] >> 1 if len(encoding) == 1 else zigzag_number(encoding),
-        def_encoding=def_encoding[0] >> 1 if len(def_encoding) == 1 else zigzag_number(def_encoding),
-        rep_encoding=rep_encoding[0] >> 1 if len(rep_encoding) == 1 else zigzag_number(rep_encoding),
+        count,
+        encoding,
+        def_encoding=def_encoding,
+        rep_encoding=rep_encoding,
     )
+
+
+@functools.lru_cache(256)
+def _numbers_alike(*raw: bytes) -> tuple[int, ...]:
+    """Decode the numbers that most pages of a chunk have in common."""
+    return tuple(map(zigzag_number, raw))
 
 
 def _data_page_v2(match: re.Match[bytes]) -> PageHeader:
@@ -417,6 +426,7 @@ class PageWalker:
         self._values = 0
         self._uncompressed = 0
         self._has_crc: bool | None = None
+        self._alike: tuple[object, ...] = ()  # of the last data page that was checked, the header but for its sizes
 
     def feed(self, data: bytes | memoryview) -> list[RawPage]:
         """Take the chunk's next bytes; return the pages that these bytes complete, in file order.
@@ -443,35 +453,45 @@ class PageWalker:
 
     def _take_pages(self, data: memoryview, pages: list[RawPage]) -> memoryview:
         """Cut the whole pages off ``data`` and append them to ``pages``; return the bytes that are left."""
-        pos = 0
-        while pos < len(data) and not self._is_complete:
-            header = decode_page_header(data, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
-            remaining = len(data) - pos
+        pos, length, num_values, stop = 0, len(data), self._chunk.num_values, self._chunk.stop
+        max_header = min(MAX_HEADER_BYTES, self._max_page_bytes)
+        max_page = min(self._max_page_bytes, self._chunk.total_compressed_size)
+        while pos < length and not (self._padded and self._values == num_values):
+            header = decode_page_header(data, pos, max_bytes=max_header)
             if isinstance(header, NeedMore):
+                remaining = length - pos
                 # Doubling keeps the number of attempts low; a header at the chunk's end does not wait for more.
-                self._needed = max(remaining + 1, min(2 * remaining, self._chunk.stop - self._offset))
+                self._needed = max(remaining + 1, min(2 * remaining, stop - self._offset))
                 break
-            self._check(header)
-            if remaining < header.page_size:
-                self._needed = header.page_size
+            size = header.header_size + header.compressed_size
+            is_alike = header[_UNCOMPRESSED:] == self._alike  # as that of most pages, whose sizes alone are checked
+            is_inside = size <= max_page and self._offset + size <= stop
+            if not (is_alike and is_inside and self._values + header.num_values <= num_values):
+                self._check(header)
+            if length - pos < size:
+                self._needed = size
                 break
-            pages.append(RawPage(header, self._offset, data[pos : pos + header.page_size]))
-            pos += header.page_size
-            self._offset += header.page_size
-            self._count(header)
+            pages.append(RawPage(header, self._offset, data[pos : pos + size]))
+            pos += size
+            self._offset += size
+            self._pages += 1
+            self._uncompressed += header.header_size + header.uncompressed_size
+            if not is_alike:
+                self._compare(header)
+            if header.is_data:
+                self._values += header.num_values
         return data[pos:]
 
-    def _count(self, header: PageHeader) -> None:
-        self._pages += 1
-        self._uncompressed += header.header_size + header.uncompressed_size
+    def _compare(self, header: PageHeader) -> None:
+        """Compare a page with the footer and with the pages before it."""
         if self._drop is not None and (what := header_contradiction(header, self._chunk, repeated=self._is_repeated)):
             self._drop(what)
         if header.is_data:
-            self._values += header.num_values
             has_crc = header.crc is not None
             if self._verify_crc and self._has_crc not in (None, has_crc):
                 raise CorruptFileError("some data pages of a column chunk have a CRC and others do not")
             self._has_crc = has_crc
+            self._alike = header[_UNCOMPRESSED:]
 
     def _check(self, header: PageHeader) -> None:
         if max(header.page_size, header.uncompressed_size) > self._max_page_bytes:

@@ -271,8 +271,10 @@ def describe(
     whole = not scan and plan.num_bytes() <= options.limits.round_bytes
 
     def is_held(item: Item) -> bool:
-        key = version.key(item.kind, item.start, item.stop)
-        return memory.get(key, scan=True) is not None or (tail is not None and item.start >= tail.start)
+        keys = (version.key(item.kind, item.start, item.stop), version.kept_chunks.holder(item.start, item.stop))
+        if any(value is not None for value in memory.get_many(keys, scan=True)):
+            return True
+        return tail is not None and item.start >= tail.start
 
     requests: list[PlannedRequest] = []
     cached = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -91,3 +92,99 @@ async def test_decoded_pages_of_one_read_take_a_small_part_of_memory(tmp_path: P
         with asyncpq.measure() as cost:
             assert (await file.lookup({"id": 6})).equals(table.slice(6, 1))
         assert 0 < cost.pages_read < 101
+
+
+def unsorted_parquet() -> bytes:
+    """Return a file of four row groups whose column "a" has 1.4 MB of many pages in each, and "b" one match in all."""
+    numbers = np.random.default_rng(7).integers(1, 1 << 62, 4 * 180_000)
+    sink = io.BytesIO()
+    table = pa.table({"a": numbers, "b": np.arange(len(numbers))})
+    pq.write_table(
+        table, sink, row_group_size=180_000, data_page_size=64 * 1024, use_dictionary=False, write_page_index=True
+    )
+    return sink.getvalue()
+
+
+TWO_ROUNDS = asyncpq.RequestOptions(late_materialization="always", gap_bytes=0)
+
+
+class Unsorted:
+    """A file on a server, whose column "a" one row is looked for in."""
+
+    def __init__(self, server: ObjectServer) -> None:
+        data = unsorted_parquet()
+        server.put("lake/file.parquet", data)
+        self.table = pq.read_table(io.BytesIO(data))
+        self.chunks = [pq.read_metadata(io.BytesIO(data)).row_group(group).column(0) for group in range(4)]
+
+    async def find(self, file: asyncpq.File, row: int) -> asyncpq.ReadMetrics:
+        """Look for one row by its number in "a"; return the cost."""
+        expected = self.table.slice(row, 1)
+        with asyncpq.measure() as cost:
+            assert (await file.read(where=asyncpq.col("a") == expected["a"][0].as_py())).equals(expected)
+        return cost
+
+
+async def test_a_filter_reads_large_columns_by_chunks_and_memory_keeps_these() -> None:
+    async with ObjectServer() as server:
+        unsorted = Unsorted(server)
+        memory = 32 << 20  # of which the chunks take more than 1/16
+        async with asyncpq.Session(server.storage_options, requests=TWO_ROUNDS, memory_cache_bytes=memory) as session:
+            file = await session.open_file(URL)
+            cost = await unsorted.find(file, 5)
+            assert cost.cache_misses < 20  # a page each would be 90
+            fetched = {request.start: request.stop for request in cost.log if request.purpose == "data"}
+            for chunk in unsorted.chunks:
+                assert fetched[chunk.data_page_offset] == chunk.data_page_offset + chunk.total_compressed_size
+            assert (await unsorted.find(file, 500_000)).bytes_fetched < 300_000  # of the other column
+            with asyncpq.measure() as cost:  # single pages are in the chunks
+                assert (await file.take([7, 400_000], columns=["a"])).equals(
+                    unsorted.table.select(["a"]).take([7, 400_000])
+                )
+            assert not cost.bytes_fetched
+
+
+async def test_a_chunk_with_a_page_in_memory_is_read_page_by_page() -> None:
+    async with ObjectServer() as server:
+        unsorted = Unsorted(server)
+        async with asyncpq.Session(server.storage_options, requests=TWO_ROUNDS, memory_cache_bytes=32 << 20) as session:
+            file = await session.open_file(URL)
+            await file.take(np.arange(0, 90_000, 900).tolist(), columns=["a"])  # half of the first chunk
+            cost = await unsorted.find(file, 500_000)
+            first = unsorted.chunks[0]
+            stop = first.data_page_offset + first.total_compressed_size
+            fetched = [request for request in cost.log if first.data_page_offset <= request.start < stop]
+            assert 0 < sum(request.stop - request.start for request in fetched) < 0.6 * first.total_compressed_size
+
+
+async def test_a_damaged_chunk_is_fetched_again() -> None:
+    async with ObjectServer() as server:
+        unsorted = Unsorted(server)
+        good = unsorted_parquet()
+        start = unsorted.chunks[2].data_page_offset
+        server.put("lake/file.parquet", good[:start] + b"\xff" * 100 + good[start + 100 :], etag='"same"')
+        async with asyncpq.Session(server.storage_options, requests=TWO_ROUNDS, memory_cache_bytes=32 << 20) as session:
+            file = await session.open_file(URL)
+            with pytest.raises(asyncpq.CorruptFileError):
+                await unsorted.find(file, 500_000)
+            with pytest.raises(asyncpq.CorruptFileError):  # its pages are not cut out of the damaged chunk for ever
+                await file.take([360_000], columns=["a"])
+            server.put("lake/file.parquet", good, etag='"same"')
+            assert len(await file.take([360_000], columns=["a"])) == 1
+            await unsorted.find(file, 500_000)
+
+
+async def test_filters_of_many_units_keep_more_of_them_ahead_than_scans() -> None:
+    """A unit of theirs waits for a second round, for the few rows that match."""
+    async with ObjectServer(latency_s=0.5) as server:
+        unsorted = Unsorted(server)
+        limits = asyncpq.LimitOptions(unit_bytes=1 << 20, round_bytes=1 << 20, in_flight_bytes=16 << 20)
+        requests = dataclasses.replace(TWO_ROUNDS, latency_s=0.01, bandwidth_bytes_s=1e7)
+        async with asyncpq.Session(server.storage_options, requests=requests, limits=limits) as session:
+            file = await session.open_file(URL)
+            ahead: list[int] = []
+            for cost in (await unsorted.find(file, 5), await cost_of(drain(file))):
+                data = [request for request in cost.log if request.purpose == "data"]
+                answered = min(request.began + (request.first_byte_s or 0.0) for request in data)
+                ahead.append(sum(request.stop - request.start for request in data if request.began < answered))
+            assert ahead[0] > 4_000_000 > ahead[1]
