@@ -12,11 +12,11 @@ import pytest
 import asyncpq
 from asyncpq.reports.documents import Why
 from asyncpq.reports.why_text import why_text
-from tests.reads import parquet
+from tests.parquet_bytes import parquet_bytes
 
 
 def story(tmp_path: Path) -> Why:
-    (tmp_path / "a.parquet").write_bytes(parquet(pa.table({"id": range(1000), "\x1b[31mred": range(1000)})))
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(pa.table({"id": range(1000), "\x1b[31mred": range(1000)})))
 
     async def told() -> Why:
         async with asyncpq.open_file(tmp_path / "a.parquet") as file:

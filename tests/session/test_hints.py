@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -18,12 +17,11 @@ import asyncpq
 import asyncpq.blocking
 from asyncpq.indexing import Keys
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.servers import self_signed
 from tests.store_backends import FAST_RETRIES
 
-SINK = io.BytesIO()
-pq.write_table(pa.table({"id": [1, 2]}), SINK)
-DATA = SINK.getvalue()
+DATA = parquet_bytes(pa.table({"id": [1, 2]}))
 SECRET = "SECRETSECRET"
 S3FS = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}  # by s3fs's own calls
 
