@@ -18,7 +18,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from tests.example_counts import examples
 from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import LIMITS, OpenFile
-from tests.random_tables import WriterOptions, tables, writer_options
+from tests.random_tables import tables, writer_options
 from tests.reads import ask
 
 FEW = settings(max_examples=examples(50, thorough=500), deadline=None)
@@ -122,19 +122,6 @@ def test_whole_fields_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, in
 
 # -- what lies --------------------------------------------------------------------------------------
 
-LYING = WriterOptions(
-    row_group_size=1000,
-    data_page_size=1,
-    max_rows_per_page=10,
-    codec="snappy",
-    dictionary=True,
-    dictionary_limit=1 << 20,
-    version="1.0",
-    page_index=True,
-    statistics=True,
-    checksums=False,
-    store_schema=True,
-)
 VALUES = {
     "int": pa.array([None if row % 7 == 0 else row % 13 for row in range(95)], pa.int32()),
     "dense": pa.array(range(95), pa.int64()),
