@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
+
+from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 UTC = dt.UTC
 NAN, INF = float("nan"), float("inf")
@@ -61,3 +66,19 @@ def tables(draw: st.DrawFn, without: tuple[str, ...] = ()) -> pa.Table:
         array = pa.array(rows, type_.value_type if pa.types.is_dictionary(type_) else type_)
         columns[name] = array.dictionary_encode() if pa.types.is_dictionary(type_) else array
     return pa.table(columns)
+
+
+def lake_file(number: int) -> bytes:
+    """A file of 1000 rows; the ids ascend over the files of a lake."""
+    ids = range(number * 1000, number * 1000 + 1000)
+    table = pa.table({"id": ids, "user": [f"u{one % 7}" for one in ids], "price": [one / 4 for one in ids]})
+    return parquet_bytes(table, row_group_size=250, data_page_size=256, write_page_index=True, use_dictionary=False)
+
+
+@contextmanager
+def lake_server() -> Iterator[ObjectServer]:
+    """A server with four files in ``bucket/lake/``."""
+    with ObjectServer.in_thread() as server:
+        for number in range(4):
+            server.put(f"bucket/lake/{number}.parquet", lake_file(number))
+        yield server

@@ -32,6 +32,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.testing import ObjectServer
 from tests.indexing.brute_indexes import BruteFile, write_index
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 400
 URL = "s3://bucket/lake/"
@@ -42,9 +43,7 @@ def file_bytes(number: int, **columns: Any) -> bytes:
     """Ids ``[number * ROWS, (number + 1) * ROWS)``, in two row groups, with checksums."""
     ids = range(number * ROWS, (number + 1) * ROWS)
     table = pa.table({"id": pa.array(ids, pa.int64()), "text": [f"{number} {row}" for row in ids]} | columns)
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=ROWS // 2, write_page_index=True, write_page_checksum=True)
-    return sink.getvalue()
+    return parquet_bytes(table, row_group_size=ROWS // 2, write_page_index=True, write_page_checksum=True)
 
 
 def damaged(data: bytes, row_group: int = 0) -> bytes:

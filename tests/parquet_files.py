@@ -5,12 +5,10 @@ The Thrift here is a small tree of its own that keeps every field and its type; 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from asyncpq.expressions import Expression
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain
@@ -20,6 +18,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import order_of, page_bounds
 from asyncpq.pruning.bloom_hashes import compile_probes, may_match
 from asyncpq.pruning.zone_maps import PageZones, RowGroupZones
+from tests.parquet_bytes import parquet_bytes
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, _, _, STRUCT = range(1, 13)
 
@@ -190,9 +189,7 @@ class EditedFile:
         options.setdefault("data_page_size", 1)
         rows = options.pop("rows_per_page", 10)
         options = {"write_batch_size": rows, "max_rows_per_page": rows, **options}
-        sink = io.BytesIO()
-        pq.write_table(table, sink, **options)
-        return cls(sink.getvalue())
+        return cls(parquet_bytes(table, **options))
 
     def data(self) -> bytes:
         footer = encode(self.footer)
@@ -295,10 +292,8 @@ def write(
 ) -> bytes:
     """A file with filters of ``columns``; without statistics, so that nothing else prunes, unless asked for."""
     options.setdefault("write_statistics", False)
-    sink = io.BytesIO()
     filters = {name: {"ndv": ndv, "fpp": fpp} for name in columns}
-    pq.write_table(table, sink, row_group_size=rows_per_group, bloom_filter_options=filters, **options)
-    return sink.getvalue()
+    return parquet_bytes(table, row_group_size=rows_per_group, bloom_filter_options=filters, **options)
 
 
 def metadata_of(data: bytes) -> FileMetadata:
@@ -333,17 +328,16 @@ class PrunedFile:
     """A table written by pyarrow with page indexes, read back as far as pruning needs."""
 
     def __init__(self, table: pa.Table, *, rows_per_page: int, rows_per_group: int | None = None, **options: Any):
-        sink = io.BytesIO()
-        pq.write_table(
-            table,
-            sink,
-            write_page_index=True,
-            data_page_size=1,
-            write_batch_size=rows_per_page,
-            row_group_size=rows_per_group or max(len(table), 1),
-            **options,
+        self._load(
+            parquet_bytes(
+                table,
+                write_page_index=True,
+                data_page_size=1,
+                write_batch_size=rows_per_page,
+                row_group_size=rows_per_group or max(len(table), 1),
+                **options,
+            )
         )
-        self._load(sink.getvalue())
 
     @classmethod
     def of_bytes(cls, data: bytes) -> PrunedFile:

@@ -10,7 +10,6 @@ import dataclasses
 import datetime as dt
 import decimal
 import functools
-import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from asyncpq.parquet.column_chunk import ColumnChunk, PageType
 from asyncpq.parquet.metadata import FileMetadata, FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.schema import Field, Leaf
 from asyncpq.storage.base import Validator
+from tests.parquet_bytes import parquet_bytes
 
 MAX_FOOTER_BYTES = 1 << 28
 MAX_PAGE_BYTES = 1 << 30
@@ -81,12 +81,6 @@ def _nested() -> pa.Table:
     )
 
 
-def _write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()
-
-
 _PAGES = {"max_rows_per_page": 250, "data_page_size": 4096}
 
 SAMPLES: dict[str, dict[str, Any]] = {
@@ -111,7 +105,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
 def sample(name: str) -> bytes:
     """The bytes of one of :data:`SAMPLES`."""
     options = dict(SAMPLES[name])
-    return _write(options.pop("table")(), **options)
+    return parquet_bytes(options.pop("table")(), **options)
 
 
 def find_footer(data: bytes) -> FooterFound:
@@ -135,7 +129,7 @@ def sample_metadata(name: str) -> FileMetadata:
 def flat_leaf(type_: pa.DataType, *, nullable: bool = True) -> Leaf:
     """The leaf that pyarrow writes for a column of a type."""
     schema = pa.schema([pa.field("x", type_, nullable=nullable)])
-    return metadata_of(_write(schema.empty_table())).schema.leaves[0]
+    return metadata_of(parquet_bytes(schema.empty_table())).schema.leaves[0]
 
 
 MIB = 1 << 20
@@ -144,12 +138,6 @@ LIMITS = DecodeLimits(verify_crc=True, max_page_bytes=256 * MIB, max_decoded_byt
 
 def limited(max_decoded_bytes: int) -> DecodeLimits:
     return dataclasses.replace(LIMITS, max_decoded_bytes=max_decoded_bytes)
-
-
-def write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()
 
 
 class OpenFile:

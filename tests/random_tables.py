@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import COLUMNS, LIST, array
 
 CODECS = ["none", "snappy", "zstd", "gzip", "lz4", "brotli"]
@@ -34,9 +35,7 @@ class WriterOptions:
 
     def write(self, table: pa.Table) -> bytes:
         """The file's bytes."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, row_group_size=self.row_group_size, **self.arguments())
-        return bytes(sink.getvalue())
+        return parquet_bytes(table, row_group_size=self.row_group_size, **self.arguments())
 
     def arguments(self) -> dict[str, Any]:
         """Of pyarrow's ``ParquetWriter``."""

@@ -19,6 +19,7 @@ from asyncpq.expressions import Expression, has_open_literals
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.plan import Plan, describe
 from asyncpq.scan.request import LookupKeys, ScanRequest
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import model, oracle
 
 T = TypeVar("T")
@@ -175,13 +176,6 @@ def read_as(
     return ask(data, question, **options)
 
 
-def parquet(table: pa.Table, **options: Any) -> bytes:
-    """A table as a Parquet file."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **options)
-    return bytes(sink.getvalue())
-
-
 ROWS = 1000
 TABLE = pa.table(
     {
@@ -196,4 +190,4 @@ TABLE = pa.table(
         ),
     }
 )
-FILE = parquet(TABLE, row_group_size=100, write_page_index=True)
+FILE = parquet_bytes(TABLE, row_group_size=100, write_page_index=True)

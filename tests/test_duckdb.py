@@ -25,7 +25,7 @@ import asyncpq.duckdb as door
 from asyncpq import blocking, col
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
-from tests.door_tables import COLUMNS, tables
+from tests.door_tables import COLUMNS, lake_file, lake_server, tables
 from tests.example_counts import examples
 from tests.random_tables import writer_options
 
@@ -284,20 +284,10 @@ def test_columns_of_the_filter_alone(tmp_path: Path) -> None:
 # -- requests and bytes ---------------------------------------------------------------------------
 
 
-def _lake(number: int) -> bytes:
-    ids = range(number * 1000, number * 1000 + 1000)
-    table = pa.table({"id": ids, "user": [f"u{one % 7}" for one in ids], "price": [one / 4 for one in ids]})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=250, data_page_size=256, write_page_index=True, use_dictionary=False)
-    return bytes(sink.getvalue())
-
-
 @pytest.fixture
 def server() -> Iterator[ObjectServer]:
-    with ObjectServer.in_thread() as opened:
-        for number in range(4):
-            opened.put(f"bucket/lake/{number}.parquet", _lake(number))
-        yield opened
+    with lake_server() as running:
+        yield running
 
 
 @pytest.mark.io
@@ -354,7 +344,7 @@ def test_errors(server: ObjectServer) -> None:
 
 
 def test_a_limit_leaves_no_scan(tmp_path: Path) -> None:
-    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    (tmp_path / "0.parquet").write_bytes(lake_file(0))
     with blocking.Session(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
         lake = door.dataset(session.open_dataset(tmp_path))  # noqa: F841
         assert len(duckdb.sql("FROM lake LIMIT 2").fetchall()) == 2
@@ -367,7 +357,7 @@ def test_a_limit_leaves_no_scan(tmp_path: Path) -> None:
 
 def test_methods_of_pyarrows_datasets_read_rows_or_say_so(tmp_path: Path) -> None:
     """Those of the base class would see its empty table."""
-    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    (tmp_path / "0.parquet").write_bytes(lake_file(0))
     with blocking.Session() as session:
         lake = door.dataset(session.open_file(tmp_path / "0.parquet"))
         assert lake.to_table().num_rows == lake.count_rows() == 1000

@@ -6,7 +6,6 @@ import ast
 import asyncio
 import functools
 import inspect
-import io
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import asyncpq
 import asyncpq.distributed
 from asyncpq import indexing
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 PACKAGE = Path(asyncpq.__file__).parent
 
@@ -271,10 +271,9 @@ RARE = {
 
 def test_a_first_lookup_in_s3_loads_and_compiles_nothing_that_few_reads_need() -> None:
     """A process would wait longer for it than for the store. Long patterns are compiled once they are worth it."""
-    data = io.BytesIO()
-    pq.write_table(pa.table({"number": [1, 2], "text": ["a", "b"]}), data, write_page_index=True)
+    data = parquet_bytes(pa.table({"number": [1, 2], "text": ["a", "b"]}), write_page_index=True)
     with ObjectServer.in_thread() as server:
-        server.put("bucket/a.parquet", data.getvalue())
+        server.put("bucket/a.parquet", data)
         code = (
             "import asyncio, re, sys, asyncpq\n"
             "compile_, compiled = re._compiler.compile, []\n"

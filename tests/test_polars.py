@@ -30,7 +30,7 @@ from asyncpq.expressions import And, Comparison, Or
 from asyncpq.polars import rows_of
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
-from tests.door_tables import COLUMNS, tables
+from tests.door_tables import COLUMNS, lake_file, lake_server, tables
 from tests.example_counts import examples
 from tests.random_tables import writer_options
 
@@ -291,20 +291,10 @@ def test_an_unknown_form_is_left_to_polars() -> None:
 # -- requests and bytes ---------------------------------------------------------------------------
 
 
-def _lake(number: int) -> bytes:
-    ids = range(number * 1000, number * 1000 + 1000)
-    table = pa.table({"id": ids, "user": [f"u{one % 7}" for one in ids], "price": [one / 4 for one in ids]})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=250, data_page_size=256, write_page_index=True, use_dictionary=False)
-    return bytes(sink.getvalue())
-
-
 @pytest.fixture
 def server() -> Iterator[ObjectServer]:
-    with ObjectServer.in_thread() as opened:
-        for number in range(4):
-            opened.put(f"bucket/lake/{number}.parquet", _lake(number))
-        yield opened
+    with lake_server() as running:
+        yield running
 
 
 @pytest.mark.io
@@ -351,7 +341,7 @@ def test_a_url_is_opened_for_each_query(server: ObjectServer) -> None:
     other = door.scan("s3://bucket/lake/", storage_options=server.storage_options)
     assert other.filter(C("id") == 2234).collect().height == 1
     assert threading.active_count() == before, "frames with equal options share a session"
-    server.put("bucket/lake/4.parquet", _lake(4))
+    server.put("bucket/lake/4.parquet", lake_file(4))
     assert frame.select(pl.len()).collect().item() == 5000
     assert "s3://bucket/lake" in frame.explain()
     joined = frame.join(frame.select("id", other="price"), on="id")
@@ -359,7 +349,7 @@ def test_a_url_is_opened_for_each_query(server: ObjectServer) -> None:
 
 
 def test_a_dropped_frame_gives_its_session_back(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(_lake(0))
+    (tmp_path / "a.parquet").write_bytes(lake_file(0))
     frame = door.scan(tmp_path)
     session = blocking.OneOffSession({})
     (shared,) = blocking._shared_sessions.values()
@@ -376,7 +366,7 @@ def test_a_dropped_frame_gives_its_session_back(tmp_path: Path) -> None:
 
 def test_an_index_is_used(tmp_path: Path) -> None:
     for number in range(4):
-        (tmp_path / f"{number}.parquet").write_bytes(_lake(number))
+        (tmp_path / f"{number}.parquet").write_bytes(lake_file(number))
     with blocking.Session() as session:
         session.build_index(tmp_path, [asyncpq.indexing.Keys("id")], at=str(tmp_path / "_index"))
         opened = session.open_dataset(tmp_path, index=str(tmp_path / "_index"))
@@ -387,7 +377,7 @@ def test_an_index_is_used(tmp_path: Path) -> None:
 
 def test_one_file_and_lists(tmp_path: Path) -> None:
     for number in range(3):
-        (tmp_path / f"{number}.parquet").write_bytes(_lake(number))
+        (tmp_path / f"{number}.parquet").write_bytes(lake_file(number))
     assert door.scan(tmp_path / "1.parquet").select(C("id").min()).collect().item() == 1000
     both = door.scan([tmp_path / "2.parquet", str(tmp_path / "0.parquet")])
     assert both.select("id").head(1).collect().item() == 2000
@@ -400,7 +390,7 @@ def test_errors(server: ObjectServer, tmp_path: Path) -> None:
     with pytest.raises(asyncpq.ObjectNotFoundError):
         door.scan(tmp_path / "nothing")
     with blocking.Session() as session:
-        (tmp_path / "0.parquet").write_bytes(_lake(0))
+        (tmp_path / "0.parquet").write_bytes(lake_file(0))
         file = session.open_file(tmp_path / "0.parquet")
         with pytest.raises(asyncpq.InvalidOptionError, match="takes no options"):
             door.scan(file, index="x")
@@ -428,7 +418,7 @@ def test_a_file_whose_columns_changed_is_no_silent_frame(tmp_path: Path) -> None
 
 
 def test_a_query_that_fails_leaves_no_scan(tmp_path: Path) -> None:
-    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    (tmp_path / "0.parquet").write_bytes(lake_file(0))
     with blocking.Session(limits=asyncpq.LimitOptions(unit_bytes=1)) as session:
         frame = door.scan(session.open_dataset(tmp_path))
         with pytest.raises(pl.exceptions.PolarsError):
@@ -442,7 +432,7 @@ def test_a_query_that_fails_leaves_no_scan(tmp_path: Path) -> None:
 
 
 async def test_async_objects_are_read_in_their_loop(tmp_path: Path) -> None:
-    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    (tmp_path / "0.parquet").write_bytes(lake_file(0))
     async with asyncpq.Session() as session:
         for opened in (await session.open_file(tmp_path / "0.parquet"), await session.open_dataset(tmp_path)):
             frame = door.scan(opened)
@@ -459,7 +449,7 @@ async def test_async_objects_are_read_in_their_loop(tmp_path: Path) -> None:
 
 
 def test_async_objects_outside_of_their_loop(tmp_path: Path) -> None:
-    (tmp_path / "0.parquet").write_bytes(_lake(0))
+    (tmp_path / "0.parquet").write_bytes(lake_file(0))
 
     async def make() -> tuple[asyncpq.File, pl.LazyFrame]:
         async with asyncpq.open_file(tmp_path / "0.parquet") as file:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import asyncpq
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 60_000
 KEYS = [int(key) for key in np.random.default_rng(5).integers(0, ROWS, 20)]
@@ -30,11 +29,9 @@ def table() -> pa.Table:
 
 
 def parquet(rows: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(
-        rows, sink, row_group_size=20_000, data_page_size=16_384, write_page_index=True, use_dictionary=False
+    return parquet_bytes(
+        rows, row_group_size=20_000, data_page_size=16_384, write_page_index=True, use_dictionary=False
     )
-    return sink.getvalue()
 
 
 class Cost(NamedTuple):

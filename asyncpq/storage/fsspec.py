@@ -196,7 +196,6 @@ class ForeignCalls:
             task.exception()  # retrieved, so that asyncio does not log it
 
 
-
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16
 _LONGEST_FOLDER = 16 * 1024  # characters, above the limits of all systems

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import ObjectServer, RecordingCache
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 40_000
 BUDGET_BYTES = 3 << 19
@@ -20,10 +19,8 @@ KEYS = range(0, ROWS, 700)  # of 58 pages
 
 
 def parquet(*, page_index: bool = True) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(
+    return parquet_bytes(
         pa.table({"id": range(ROWS), "value": [float(row) for row in range(ROWS)]}),
-        sink,
         row_group_size=ROWS // 2,
         max_rows_per_page=500,
         write_batch_size=500,
@@ -31,7 +28,6 @@ def parquet(*, page_index: bool = True) -> bytes:
         compression="none",
         write_page_index=page_index,
     )
-    return sink.getvalue()
 
 
 def session(server: ObjectServer, cache: asyncpq.MemoryCache) -> asyncpq.Session:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.servers import ValkeyServer
 
 TABLE = pa.table(
@@ -35,10 +35,9 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
 
 @pytest.fixture
 def store() -> Iterator[ObjectServer]:
-    sink = pa.BufferOutputStream()
-    pq.write_table(TABLE, sink, write_page_index=True, row_group_size=10_000, data_page_size=4096)
+    data = parquet_bytes(TABLE, write_page_index=True, row_group_size=10_000, data_page_size=4096)
     with ObjectServer.in_thread() as server:
-        server.put("bucket/a.parquet", sink.getvalue().to_pybytes())
+        server.put("bucket/a.parquet", data)
         yield server
 
 

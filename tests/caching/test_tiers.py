@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -20,6 +19,7 @@ from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import UsageError
 from asyncpq.storage.base import Validator
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 
 def test_keys_differ_by_everything_that_matters() -> None:
@@ -195,9 +195,7 @@ async def test_small_puts_and_pointers_are_bounded() -> None:
 
 
 def parquet() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": range(1000)}), sink, write_page_index=True)
-    return bytes(sink.getvalue())
+    return parquet_bytes(pa.table({"id": range(1000)}), write_page_index=True)
 
 
 def test_a_session_shows_its_tiers(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -18,6 +17,7 @@ from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.options import MIB
 from asyncpq.testing import ObjectServer
 from tests.caching.disk_folders import entry_files
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 40_000
 URL = "s3://bucket/a.parquet"
@@ -32,10 +32,8 @@ TABLE = pa.table(
 
 
 def parquet(*, page_index: bool = True, plain: bool = False) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
+    return parquet_bytes(
         TABLE,
-        sink,
         row_group_size=10_000,
         max_rows_per_page=500,
         write_batch_size=500,
@@ -44,7 +42,6 @@ def parquet(*, page_index: bool = True, plain: bool = False) -> bytes:
         use_dictionary=not plain,
         write_page_checksum=True,
     )
-    return bytes(sink.getvalue())
 
 
 DATA = parquet()
@@ -158,11 +155,9 @@ async def test_a_page_that_is_not_decoded_yet_is_not_told(
             "code": pa.array([row.to_bytes(16, "big") for row in range(rows)], pa.binary(16)),
         }
     )
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table, sink, compression="none", use_dictionary=False, write_page_index=True, write_page_checksum=True
+    good = parquet_bytes(
+        table, compression="none", use_dictionary=False, write_page_index=True, write_page_checksum=True
     )
-    good = bytes(sink.getvalue())
     damaged = bytearray(good)
     damaged[good.index(struct.pack("<qqq", 90_000, 90_001, 90_002))] ^= 1
     options["disk_cache"] = str(tmp_path / "large")

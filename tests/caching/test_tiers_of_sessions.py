@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 40_000
 COLUMNS = ["user", "price"]
@@ -31,9 +31,7 @@ def table(seed: int = 0) -> pa.Table:
 
 
 def parquet(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, write_page_index=True, row_group_size=10_000, data_page_size=4096)
-    return bytes(sink.getvalue())
+    return parquet_bytes(rows, write_page_index=True, row_group_size=10_000, data_page_size=4096)
 
 
 DATA = parquet(table())
@@ -196,9 +194,7 @@ async def test_what_cannot_be_validated_expires(server: ObjectServer) -> None:
     old, new = (pa.table({"id": range(5000), "price": [price] * 5000}) for price in (1.0, 2.0))
 
     def plain(rows: pa.Table) -> bytes:
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, use_dictionary=False, compression="none", write_page_index=True)
-        return bytes(sink.getvalue())
+        return parquet_bytes(rows, use_dictionary=False, compression="none", write_page_index=True)
 
     assert len(plain(old)) == len(plain(new))
     url = f"{server.endpoint}/bucket/same.parquet"
@@ -265,9 +261,7 @@ async def test_age_alone_counts_with_ttl(server: ObjectServer, monkeypatch: pyte
 
 async def test_a_page_damaged_on_its_way_is_not_kept(server: ObjectServer, tmp_path: Path) -> None:
     """The read that meets it fails; the next one asks the store, in this process and in others."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table(), sink, write_page_index=True, write_page_checksum=True, compression="none")
-    data = bytes(sink.getvalue())
+    data = parquet_bytes(table(), write_page_index=True, write_page_checksum=True, compression="none")
     damaged = bytearray(data)
     damaged[data.index(b"user 999") if b"user 999" in data else 5000] ^= 1
     for at in range(2000, 60_000, 500):

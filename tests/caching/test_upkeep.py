@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -16,13 +15,12 @@ from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.options import SharedCacheOptions
 from asyncpq.testing import ObjectServer
 from tests.caching.disk_folders import entry_files
+from tests.parquet_bytes import parquet_bytes
 from tests.servers import ADMIN_PASSWORD, ValkeyServer
 
 
 async def fill(server: ObjectServer, folder: Path) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": range(1000)}), sink)
-    server.put("bucket/x.parquet", sink.getvalue().to_pybytes())
+    server.put("bucket/x.parquet", parquet_bytes(pa.table({"x": range(1000)})))
     async with (
         asyncpq.Session(server.storage_options, disk_cache=folder) as session,
         await session.open_file("s3://bucket/x.parquet") as file,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import io
 import json
 import random
 from pathlib import Path
@@ -22,6 +21,7 @@ from asyncpq.reports.documents import DatasetInspection, Inspection
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import DATA
 
 pytestmark = pytest.mark.sampled(2)
@@ -66,17 +66,14 @@ def trips() -> pa.Table:
 
 @functools.cache
 def data() -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(
+    return parquet_bytes(
         trips(),
-        sink,
         row_group_size=2000,
         max_rows_per_page=500,
         write_page_index=True,
         bloom_filter_options={"user": {"ndv": 900, "fpp": 0.01}},
         compression="zstd",
     )
-    return sink.getvalue()
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,7 @@ from asyncpq.reports.documents import Count, Rows
 from localstack.seed import seed
 from tests.cli.snapshots import check_snapshot
 from tests.iceberg_tables import make_table
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import DATA, requires_corpus
 
 pytestmark = pytest.mark.sampled(2)
@@ -48,9 +49,7 @@ TRIPS = pa.table(
 
 
 def data(table: pa.Table = TRIPS) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=1000, max_rows_per_page=100, write_page_index=True)
-    return sink.getvalue()
+    return parquet_bytes(table, row_group_size=1000, max_rows_per_page=100, write_page_index=True)
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.io
 
@@ -41,9 +41,7 @@ VERBS: dict[str, Verb] = {
 async def server() -> AsyncIterator[ObjectServer]:
     async with ObjectServer() as server:
         for number in range(NUM_FILES):
-            sink = pa.BufferOutputStream()
-            pq.write_table(pa.table({"id": [number]}), sink)
-            server.put(f"lake/slow/{number}.parquet", sink.getvalue().to_pybytes())
+            server.put(f"lake/slow/{number}.parquet", parquet_bytes(pa.table({"id": [number]})))
         yield server
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col, events
 from asyncpq.testing import Fault, ObjectServer
 from tests.lakes import READS, ROWS, URL, damaged, file_bytes, lake_server, lookup_ids, read_ids, session
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.faults
 
@@ -65,11 +64,9 @@ async def test_a_file_that_is_replaced_after_rows_of_it_were_given(server: Objec
 
 async def test_what_was_learnt_of_a_file_is_of_all_its_row_groups(server: ObjectServer) -> None:
     numbers = [*range(20, 30), *[None] * 10, *range(10), *range(40, 50), *range(10, 20)]
-    sink = io.BytesIO()
     texts = [None if number is None else f"{number:02d}" for number in numbers]
     table = pa.table({"number": pa.array(numbers, pa.int64()), "text": texts})
-    pq.write_table(table, sink, row_group_size=10)
-    server.put("bucket/groups/0.parquet", sink.getvalue())
+    server.put("bucket/groups/0.parquet", parquet_bytes(table, row_group_size=10))
     async with session(server) as s:
         dataset = await s.open_dataset("s3://bucket/groups/")
         for _ in range(2):  # by the footer, and without it

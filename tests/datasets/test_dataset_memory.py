@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import sys
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 MIB = 1024 * 1024
 ROWS = MIB // 8
@@ -21,10 +20,8 @@ ROWS = MIB // 8
 
 def file_of_one_mib() -> bytes:
     values = np.random.default_rng(3).integers(1, 1 << 62, ROWS)
-    sink = io.BytesIO()
     table = pa.table({"value": pa.array(values)})
-    pq.write_table(table, sink, compression="none", use_dictionary=False, write_page_index=True)
-    return sink.getvalue()
+    return parquet_bytes(table, compression="none", use_dictionary=False, write_page_index=True)
 
 
 async def scanned(num_files: int, **memory: int) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.testing import LoggedRequest, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.io
 
@@ -29,10 +28,8 @@ def file_bytes(number: int) -> bytes:
             "text": [f"text {number} {row}" * 20 for row in range(ROWS)],
         }
     )
-    sink = io.BytesIO()
     options: dict[str, Any] = {"max_rows_per_page": 250, "write_batch_size": 250, "use_dictionary": False}
-    pq.write_table(table, sink, compression="none", write_page_index=True, **options)
-    return sink.getvalue()
+    return parquet_bytes(table, compression="none", write_page_index=True, **options)
 
 
 @pytest.fixture
@@ -227,9 +224,7 @@ def unsorted_bytes(number: int) -> bytes:
     """Keys of which no statistics rule any out, and 200 kB of text."""
     keys = [row * 40 + number for row in range(ROWS)]
     table = pa.table({"key": pa.array(keys, pa.int64()), "text": [f"{key:0200d}" for key in keys]})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="none", use_dictionary=False, write_statistics=False)
-    return sink.getvalue()
+    return parquet_bytes(table, compression="none", use_dictionary=False, write_statistics=False)
 
 
 async def test_a_key_that_any_of_many_files_may_have_fetches_the_other_columns_of_one(server: ObjectServer) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -16,13 +14,12 @@ from asyncpq import col
 from asyncpq.storage.local import LocalStore
 from asyncpq.testing import Fault, ObjectServer
 from tests.costs import cost_of
+from tests.parquet_bytes import parquet_bytes
 
 
 def file_bytes(start: int, stop: int) -> bytes:
-    sink = io.BytesIO()
     table = pa.table({"id": pa.array(range(start, stop), pa.int64())})
-    pq.write_table(table, sink, compression="none", use_dictionary=False)
-    return sink.getvalue()
+    return parquet_bytes(table, compression="none", use_dictionary=False)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -23,14 +21,13 @@ from asyncpq.indexing import Bounds
 from asyncpq.storage.s3 import key_listing, store
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.testing.object_server import listing_query
+from tests.parquet_bytes import parquet_bytes
 
 LAKE = "s3://bucket/lake/"
 
 
 def content(*ids: int) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), sink)
-    return sink.getvalue()
+    return parquet_bytes(pa.table({"id": pa.array(ids, pa.int64())}))
 
 
 @pytest.fixture

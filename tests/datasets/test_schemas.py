@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier, unified_type
 from asyncpq.errors import SchemaMismatchError
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import OpenFile
 from tests.predicates import COLUMNS
 from tests.random_tables import Kind, kinds
-from tests.reads import parquet
 
 POLICIES: tuple[SchemaPolicy, ...] = ("strict", "permissive")
 
@@ -179,7 +179,7 @@ def _is_lossy(left: pa.DataType, right: pa.DataType) -> bool:
 @pytest.mark.parametrize("left", _EXACT_KINDS, ids=str)
 def test_whatever_unifies_can_be_read(left: pa.DataType) -> None:
     """There is a cast from each to what stands for both; and pyarrow unifies nothing that is refused here."""
-    data = parquet(pa.table({"a": pa.nulls(2, left)}))
+    data = parquet_bytes(pa.table({"a": pa.nulls(2, left)}))
     for right in _EXACT_KINDS:
         kind = unified_type(left, right, "permissive")
         if kind is not None:

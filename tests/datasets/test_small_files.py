@@ -27,6 +27,7 @@ from asyncpq.datasets.small_files import ReadyRows, SmallFiles
 from asyncpq.errors import CorruptFileError, ObjectNotFoundError
 from asyncpq.testing import ObjectServer
 from tests.example_counts import examples
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import expressions
 from tests.random_tables import WriterOptions, tables, writer_options
 
@@ -312,10 +313,9 @@ async def test_a_replaced_file_is_seen(tmp_path: Path, together: list[int]) -> N
 
 
 async def test_a_scan_gives_the_first_rows_before_all_files_are_opened(server: ObjectServer) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(part(0), sink)
+    data = parquet_bytes(part(0))
     for number in range(200):
-        server.put(f"bucket/lake/{number:03}.parquet", bytes(sink.getvalue()))
+        server.put(f"bucket/lake/{number:03}.parquet", data)
     async with asyncpq.Session(server.storage_options) as session:
         dataset = await session.open_dataset("s3://bucket/lake/")
         before = len(server.log)

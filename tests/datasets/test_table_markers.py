@@ -27,6 +27,7 @@ from asyncpq.testing import Fault, ObjectServer
 from tests.datasets.test_listing import listing_of
 from tests.ducklake_lakes import Lake
 from tests.iceberg_tables import make_table
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import obstore_options
 
 ROWS = pa.table({"id": pa.array(range(100), pa.int64())})
@@ -260,9 +261,7 @@ async def test_patterns_inside_of_a_table_in_stores(insides: dict[str, Path], st
 
 
 async def test_what_the_look_around_costs() -> None:
-    buffer = pa.BufferOutputStream()
-    pq.write_table(ROWS, buffer)
-    content = buffer.getvalue().to_pybytes()
+    content = parquet_bytes(ROWS)
     async with ObjectServer() as server, asyncpq.Session({"s3": server.storage_options}) as session:
         for key in ("x/part-0.parquet", "x/part-1.parquet", "y/k=1/0.parquet", "data/z/0.parquet"):
             server.put(f"bucket/lake/{key}", content)
@@ -290,10 +289,9 @@ async def test_what_the_look_around_costs() -> None:
 
 
 async def test_a_store_that_refuses_the_look_around() -> None:
-    buffer = pa.BufferOutputStream()
-    pq.write_table(ROWS, buffer)
+    data = parquet_bytes(ROWS)
     async with ObjectServer() as server, asyncpq.Session({"s3": server.storage_options}) as session:
-        server.put("bucket/x/part-0.parquet", buffer.getvalue().to_pybytes())
+        server.put("bucket/x/part-0.parquet", data)
         refused = Fault(status=403, code="AccessDenied")
         server.faults = lambda request: refused if "delimiter" in request.target else Fault()
         for _ in range(2):
@@ -385,10 +383,9 @@ def test_folders_around(prefix: str, folders: list[str]) -> None:
 async def test_a_table_with_many_names_before_its_markers() -> None:
     async with ObjectServer() as server, asyncpq.Session({"s3": server.storage_options}) as session:
         server.page_keys = 5
-        buffer = pa.BufferOutputStream()
-        pq.write_table(ROWS, buffer)
+        data = parquet_bytes(ROWS)
         for number in range(20):
-            server.put(f"bucket/t/DAY={number}/0.parquet", buffer.getvalue().to_pybytes())
+            server.put(f"bucket/t/DAY={number}/0.parquet", data)
             server.put(f"bucket/t/metadata/9d2b2f4e-5c6a-4c0f-9a86-0f7f3f6f1a{number:02}-m0.avro", b"")
         server.put("bucket/t/metadata/v1.metadata.json", b"{}")
         with pytest.raises(asyncpq.InvalidOptionError, match="an Iceberg table, s3://bucket/t/"):

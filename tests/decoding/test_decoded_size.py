@@ -19,7 +19,8 @@ from asyncpq.decoding.decoded_size import nested_bytes, prefix_bytes, taken_byte
 from asyncpq.errors import CorruptFileError, ResourceLimitError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.parquet_samples import LIMITS, MIB, OpenFile, limited, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import LIMITS, MIB, OpenFile, limited
 
 LONG = "x" * 100_000
 COUNT = 1500  # times LONG is 150 MB
@@ -77,7 +78,7 @@ print(pa.default_memory_pool().max_memory() >> 20, peak_bytes() - before >> 20)
 def test_memory_stays_bounded(name: str, tmp_path: Path) -> None:
     bomb, options = BOMBS[name]
     path = tmp_path / "bomb.parquet"
-    path.write_bytes(write(pa.table({"x": bomb()}), **options))
+    path.write_bytes(parquet_bytes(pa.table({"x": bomb()}), **options))
     assert path.stat().st_size < 2 * MIB
     done = subprocess.run(
         [sys.executable, "-c", DECODE, str(path)], capture_output=True, text=True, check=True, timeout=60
@@ -98,7 +99,7 @@ def test_what_fits_is_read(name: str) -> None:
     """The sizes that are computed are near the truth: 1 % more than that is enough."""
     bomb, options = BOMBS[name]
     values = bomb()[:300]
-    file = OpenFile(write(pa.table({"x": values}), **options))
+    file = OpenFile(parquet_bytes(pa.table({"x": values}), **options))
     size = values.nbytes
     for limit, fits in ((size + size // 100 + 250_000, True), (size - size // 100, False)):
         if file.metadata.schema.leaves[0].is_flat:
@@ -122,7 +123,7 @@ def test_prefixes_of_a_page(version: str, codec: str, nullable: bool) -> None:
     values = [None if nullable and row % 3 == 0 else word for row, word in enumerate(words)]
     schema = pa.schema([pa.field("x", pa.string(), nullable=nullable)])
     options = {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY", "compression": codec}
-    file = OpenFile(write(pa.table([values], schema=schema), data_page_version=version, **options))
+    file = OpenFile(parquet_bytes(pa.table([values], schema=schema), data_page_version=version, **options))
     _, (page,) = file.pages()
     header = decode_page_header(page.data, complete=True)
     assert isinstance(header, PageHeader)
@@ -174,7 +175,7 @@ def test_measured_size_is_that_of_the_array() -> None:
 def test_all_pages_of_a_selection_count_together() -> None:
     values = pa.array([f"{row:0100d}" for row in range(5000)])
     file = OpenFile(
-        write(
+        parquet_bytes(
             pa.table({"x": values}), use_dictionary=False, write_page_index=True, data_page_size=1, write_batch_size=50
         )
     )
@@ -195,7 +196,7 @@ def test_all_pages_of_a_selection_count_together() -> None:
 
 
 def test_rows_that_a_nested_chunk_cannot_have() -> None:
-    file = OpenFile(write(pa.table({"x": [[1], [2]]})))
+    file = OpenFile(parquet_bytes(pa.table({"x": [[1], [2]]})))
     source = file.whole(num_rows=1 << 40)
     with pytest.raises(CorruptFileError, match="2 values"):
         source.select(RowRanges.all(2), LIMITS)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from asyncpq.decoding import arrow, leaf, plain
 from asyncpq.decoding.arrow import read_column
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
-from tests.parquet_samples import OpenFile, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import OpenFile
 from tests.reads import ask, by_pyarrow
 
 _VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -51,7 +52,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
 )
 def test_as_pyarrow_reads_them(column: pa.Array, codec: str, version: str, crc: bool, data: st.DataObject) -> None:
     table = pa.table({"c": column})
-    file = write(
+    file = parquet_bytes(
         table,
         compression=codec,
         data_page_version=version,
@@ -84,7 +85,7 @@ def test_few_strings_go_without_pyarrow(count: int, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(leaf, "read_column", counted)
     names = [f"name {at}" for at in range(count)]
-    file = write(pa.table({"c": names * 4}), write_page_index=True)
+    file = parquet_bytes(pa.table({"c": names * 4}), write_page_index=True)
     found = ask(file, lambda opened: opened.take([count + count // 2]))
     assert found.column("c").to_pylist() == [names[count // 2]]
     assert bool(calls) == (count > 256)
@@ -101,7 +102,7 @@ def test_few_strings_go_without_pyarrow(count: int, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_what_does_not_add_up_is_left_to_pyarrow(payload: bytes) -> None:
-    file = write(pa.table({"c": ["abc", "d"] * 5}), compression="none")
+    file = parquet_bytes(pa.table({"c": ["abc", "d"] * 5}), compression="none")
     opened = OpenFile(file)
     chunk = opened.version.chunk(0, 0)
     header = decode_page_header(file[chunk.start :], 0)
@@ -127,7 +128,7 @@ def test_many_values_of_fixed_width_are_expanded_as_they_are_decoded(
     for numbers in (some, pa.concat_arrays([some, pa.array(range(1000, 3000), pa.int64())])):
         column = numbers.cast(type_)
         limit = 310 * type_.bit_width // 8
-        file = write(pa.table({"c": column}), dictionary_pagesize_limit=limit, write_batch_size=301)
+        file = parquet_bytes(pa.table({"c": column}), dictionary_pagesize_limit=limit, write_batch_size=301)
         take.reset_mock()
         assert ask(file, lambda opened: opened.read())["c"].combine_chunks() == column
         assert take.call_count == takes

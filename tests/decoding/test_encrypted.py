@@ -24,6 +24,7 @@ from asyncpq.decoding.encrypted import FileDecryption, SparseFile
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.column_chunk import ColumnChunk
 from asyncpq.scan.request import ScanRequest
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import DATA, requires_corpus
 from tests.reads import read, view
 
@@ -72,9 +73,7 @@ def table() -> pa.Table:
 
 
 def write(table: pa.Table, properties: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, encryption_properties=properties, row_group_size=300, write_page_index=True)
-    return sink.getvalue()
+    return parquet_bytes(table, encryption_properties=properties, row_group_size=300, write_page_index=True)
 
 
 def direct(**options: Any) -> Any:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.decoding.field_types import StoredArrowSchema, field_types
-from tests.parquet_samples import OpenFile, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import OpenFile
 
 NAMES = ["arrow.mine", "arrow.parquet.variant", "mine"]
 
@@ -49,7 +50,7 @@ def extension(name: str, kind: pa.DataType | None = None) -> pa.Field:
 
 def shown(schema: pa.Schema, *allowed: str) -> pa.Schema | None:
     """What is left of a schema that a file of one column ``x`` keeps."""
-    file = OpenFile(write(pa.table({"x": [1]}), store_schema=False))
+    file = OpenFile(parquet_bytes(pa.table({"x": [1]}), store_schema=False))
     text = base64.b64encode(schema.serialize().to_pybytes()).decode()
     metadata: Any = SimpleNamespace(key_value_metadata={"ARROW:schema": text}, schema=file.metadata.schema)
     stored = StoredArrowSchema(metadata, frozenset(allowed))
@@ -104,7 +105,7 @@ def test_allowed_types_come_back(registered: str, at: int) -> None:
 def test_reads_of_such_a_file(registered: str) -> None:
     schema = pa.schema([extension(registered).with_name("x")])
     table = pa.table([pa.array([1, 2], pa.int32())], schema=schema)
-    data = write(table)
+    data = parquet_bytes(table)
     Mine.made.clear()
     (kind,) = field_types(OpenFile(data).version, [0], frozenset())
     assert kind.arrow.type == pa.int32()

@@ -11,7 +11,8 @@ import asyncpq
 from asyncpq.decoding import field_source, leaf
 from asyncpq.decoding.leaf import leaf_decoder
 from asyncpq.decoding.nested import NestedLeaf
-from tests.parquet_samples import OpenFile, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import OpenFile
 from tests.reads import ask
 
 ROWS = 2000
@@ -50,7 +51,7 @@ def test_what_is_decoded_for_one_row_after_another(
     rows = rows_of(nulls)
     table = pa.table({"s": pa.array(rows)})
     options: dict[str, Any] = {"use_dictionary": dictionary, "data_page_version": version, "compression": "zstd"}
-    data = write(table, write_page_index=indexed, data_page_size=4000, write_batch_size=100, **options)
+    data = parquet_bytes(table, write_page_index=indexed, data_page_size=4000, write_batch_size=100, **options)
     dictionaries = Counted(monkeypatch, leaf.LeafDecoder, "decode_dictionary")
     nested = Counted(monkeypatch, field_source, "read_leaves")
     spliced = Counted(monkeypatch, leaf, "read_column")
@@ -85,7 +86,7 @@ def test_which_leaves_read_alone() -> None:
             "l": pa.array([[{"x": 1}]]),
         }
     )
-    file = OpenFile(write(table))
+    file = OpenFile(parquet_bytes(table))
     alone = {
         x.dotted: leaf_decoder(file.version, x.index, frozenset()) is not None for x in file.metadata.schema.leaves
     }
@@ -115,7 +116,7 @@ def test_alone_and_together_in_one_field() -> None:
         for row in range(500)
     ]
     table = pa.table({"s": pa.array(values, kind)})
-    data = write(table, write_page_index=True, data_page_size=200, write_batch_size=10)
+    data = parquet_bytes(table, write_page_index=True, data_page_size=200, write_batch_size=10)
     assert ask(data, lambda file: file.read()).equals(table)
     for rows in ([8], [2, 7, 499], list(range(100, 300))):
         found = ask(data, lambda file, rows=rows: file.take(rows))  # type: ignore[misc]

@@ -19,7 +19,8 @@ from asyncpq.decoding.plain import PresentValues, decode_plain_run, pages_withou
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
-from tests.parquet_samples import LIMITS, OpenFile, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import LIMITS, OpenFile
 
 TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]
 
@@ -57,7 +58,7 @@ def test_few_rows_equal_pyarrow(
 ) -> None:
     nullable = nullable or column.null_count > 0
     table = pa.table([column], schema=pa.schema([pa.field("c", column.type, nullable=nullable)]))
-    blob = write(
+    blob = parquet_bytes(
         table,
         compression=codec,
         use_dictionary=dictionary,
@@ -93,7 +94,7 @@ def test_pages_with_others_missing_between_them_equal_pyarrow(
 ) -> None:
     # a small dictionary is full after some values, so that plain pages follow those of indices
     options = {"data_page_size": 500, "write_batch_size": 32, "use_dictionary": dictionary}
-    blob = write(pa.table({"c": column}), dictionary_pagesize_limit=600, store_schema=True, **options)
+    blob = parquet_bytes(pa.table({"c": column}), dictionary_pagesize_limit=600, store_schema=True, **options)
     expected = pq.read_table(pa.BufferReader(blob))["c"].to_pylist()
     file = OpenFile(blob)
     _, pages = file.pages()
@@ -112,7 +113,9 @@ def test_pages_with_others_missing_between_them_equal_pyarrow(
 
 def test_pages_with_others_missing_between_them_are_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     column = pa.array(range(4000), pa.int64())
-    file = OpenFile(write(pa.table({"c": column}), data_page_size=800, write_batch_size=100, use_dictionary=False))
+    file = OpenFile(
+        parquet_bytes(pa.table({"c": column}), data_page_size=800, write_batch_size=100, use_dictionary=False)
+    )
     _, pages = file.pages()
     source = file.paged()
     for page in pages[::2]:
@@ -136,7 +139,7 @@ def test_pages_with_others_missing_between_them_are_decoded_at_once(monkeypatch:
 def test_pages_are_ruled_out_by_what_their_values_contain(
     column: pa.Array, dictionary: bool, version: str, codec: str, crc: bool, at_once: int, data: st.DataObject
 ) -> None:
-    blob = write(
+    blob = parquet_bytes(
         pa.table([column], names=["c"]),
         compression=codec,
         use_dictionary=dictionary,
@@ -170,7 +173,7 @@ def test_a_search_that_rules_few_pages_out_ends() -> None:
     """So does one for pages that a cache would keep decoded."""
     words = [f"word {number % 5}" for number in range(20_000)]
     table = pa.table({"c": words})
-    file = OpenFile(write(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
+    file = OpenFile(parquet_bytes(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
     pages = file.pages()[1]
     rows = RowRanges.all(len(words))
     for text, kept, opened in ((b"word 7", 0, 20), (b"word 3", 20, 1), (b"word 7", 20, 0)):
@@ -188,7 +191,9 @@ def test_a_search_that_rules_few_pages_out_ends() -> None:
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
 def test_damaged_pages_are_not_ruled_out(codec: str) -> None:
     table = pa.table({"c": [f"word {number}" for number in range(5000)]})
-    blob = write(table, use_dictionary=False, compression=codec, max_rows_per_page=500, write_page_checksum=True)
+    blob = parquet_bytes(
+        table, use_dictionary=False, compression=codec, max_rows_per_page=500, write_page_checksum=True
+    )
     file = OpenFile(blob)
     source = file.paged()
     for page in file.pages()[1]:
@@ -199,7 +204,7 @@ def test_damaged_pages_are_not_ruled_out(codec: str) -> None:
 
 def packed_page(table: pa.Table, **options: Any) -> tuple[OpenFile, PackedPage | None]:
     """The only page of a file's only column, opened."""
-    file = OpenFile(write(table, **options))
+    file = OpenFile(parquet_bytes(table, **options))
     (chunk,) = file.chunks(0)
     _, (page,) = file.pages()
     return file, file.decoder().open_page(chunk, page, LIMITS)
@@ -221,7 +226,7 @@ def test_what_is_opened_and_what_is_not() -> None:
 def test_a_picked_value_holds_nothing_of_its_page() -> None:
     table = pa.table({"c": [f"{number:08d}" for number in range(1000)]})
     for options in ({"use_dictionary": False}, {}):
-        file = OpenFile(write(table, **options))
+        file = OpenFile(parquet_bytes(table, **options))
         source = file.paged()
         for page in file.pages()[1]:
             source.add(page)
@@ -235,7 +240,7 @@ def test_few_rows_of_many_pages_are_picked(nulls: bool, monkeypatch: pytest.Monk
     """Where pages have nulls, so that none can be picked from, they are decoded together."""
     values = [None if nulls and row % 7 == 0 else row for row in range(40_000)]
     table = pa.table({"c": pa.array(values, pa.int64())})
-    file = OpenFile(write(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
+    file = OpenFile(parquet_bytes(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
     for rows in (range(10, 20_000, 1000), range(10, 40_000, 2000), range(0, 40_000, 100)):
         source = file.paged()
         for page in file.pages()[1]:
@@ -251,7 +256,9 @@ def test_values_picked_from_many_pages_are_few_arrays(type_: pa.DataType, monkey
     """One of each encoding: the dictionary is full in the middle of the chunk."""
     values = [f"{row // 10:06d}" for row in range(40_000)]
     table = pa.table({"c": pa.array(values).cast(type_)})
-    file = OpenFile(write(table, dictionary_pagesize_limit=10_000, max_rows_per_page=1000, write_batch_size=100))
+    file = OpenFile(
+        parquet_bytes(table, dictionary_pagesize_limit=10_000, max_rows_per_page=1000, write_batch_size=100)
+    )
     source = file.paged()
     for page in file.pages()[1]:
         source.add(page)
@@ -289,7 +296,7 @@ def test_rows_of_pages_that_are_opened_together_equal_pyarrow(
         column = pa.array(numbers, pa.int32() if width == 4 else pa.int64())
     options: dict[str, Any] = {"data_page_version": version, "compression": codec, "use_dictionary": dictionary}
     file = OpenFile(
-        write(
+        parquet_bytes(
             pa.table({"c": column}),
             max_rows_per_page=page_rows,
             write_batch_size=page_rows,
@@ -309,7 +316,7 @@ def test_rows_of_pages_that_are_opened_together_equal_pyarrow(
 
 def test_pages_of_zstd_are_decompressed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"c": range(20_000)})
-    file = OpenFile(write(table, use_dictionary=False, max_rows_per_page=1000, compression="zstd"))
+    file = OpenFile(parquet_bytes(table, use_dictionary=False, max_rows_per_page=1000, compression="zstd"))
     source = file.paged()
     for page in file.pages()[1]:
         source.add(page)
@@ -321,7 +328,7 @@ def test_pages_of_zstd_are_decompressed_together(monkeypatch: pytest.MonkeyPatch
 
 
 def test_levels_of_other_pages_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = OpenFile(write(pa.table({"c": range(20_000)}), use_dictionary=False, max_rows_per_page=1000))
+    file = OpenFile(parquet_bytes(pa.table({"c": range(20_000)}), use_dictionary=False, max_rows_per_page=1000))
     source = file.paged()
     for page in file.pages()[1]:
         source.add(page)
@@ -335,7 +342,7 @@ def test_levels_of_other_pages_are_not_read_again(monkeypatch: pytest.MonkeyPatc
 def test_pages_of_several_lengths_are_not_decompressed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """That they cannot be opened is found out once."""
     table = pa.table({"c": [f"{row}" for row in range(2000)]})
-    file = OpenFile(write(table, use_dictionary=False, data_page_size=500, write_batch_size=50))
+    file = OpenFile(parquet_bytes(table, use_dictionary=False, data_page_size=500, write_batch_size=50))
     decompressed: list[int] = []
     original = present_values
 
@@ -389,10 +396,10 @@ def test_runs_of_one_length_are_passed_at_once(words: int, monkeypatch: pytest.M
 
 
 def test_indices_outside_the_dictionary_are_refused() -> None:
-    file = OpenFile(write(pa.table({"c": [f"{number:05d}" for number in range(100)]})))
+    file = OpenFile(parquet_bytes(pa.table({"c": [f"{number:05d}" for number in range(100)]})))
     _, (page,) = file.pages()
     source = file.paged()
-    short = OpenFile(write(pa.table({"c": ["a"]}))).dictionary()
+    short = OpenFile(parquet_bytes(pa.table({"c": ["a"]}))).dictionary()
     source.dictionary = short
     source.add(page)
     with pytest.raises(CorruptFileError):
@@ -420,7 +427,7 @@ def test_common_length(values: list[bytes]) -> None:
 
 def test_a_damaged_page_does_not_pass_its_crc() -> None:
     table = pa.table({"c": [f"{number:08d}" for number in range(100)]})
-    file = OpenFile(write(table, use_dictionary=False, compression="none", write_page_checksum=True))
+    file = OpenFile(parquet_bytes(table, use_dictionary=False, compression="none", write_page_checksum=True))
     _, (page,) = file.pages()
     header = decode_page_header(page.data)
     assert isinstance(header, PageHeader)

@@ -11,13 +11,14 @@ import pytest
 from asyncpq.decoding.leaf import leaf_decoder
 from asyncpq.decoding.many_files import SmallFile, decode_small_files, is_usual
 from asyncpq.errors import AsyncpqError
-from tests.parquet_samples import OpenFile, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import OpenFile
 
 NUM_FILES = 3
 
 
 def small_file(table: pa.Table, *, start: int = 0, damage: slice | None = None, **options: Any) -> SmallFile:
-    data = bytearray(write(table, **options))
+    data = bytearray(parquet_bytes(table, **options))
     if damage is not None:
         data[damage] = bytes(len(data[damage]))
     return SmallFile(OpenFile(bytes(data)).version, start, memoryview(bytes(data))[start:])

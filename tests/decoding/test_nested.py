@@ -23,8 +23,9 @@ from asyncpq.parquet.schema import ParquetSchema, SchemaElement
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.column_resolution import ReadColumns
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import decode, encode
-from tests.parquet_samples import LIMITS, OpenFile, write
+from tests.parquet_samples import LIMITS, OpenFile
 from tests.reads import ask
 
 ROWS = 40
@@ -40,7 +41,7 @@ TABLE = pa.table(
         "a": pa.array([{"b": str(row), "c": row} for row in range(ROWS)]),
     }
 )
-DATA = write(TABLE, write_page_index=True, data_page_size=1, write_batch_size=4, max_rows_per_page=4)
+DATA = parquet_bytes(TABLE, write_page_index=True, data_page_size=1, write_batch_size=4, max_rows_per_page=4)
 
 
 def read(columns: list[Any]) -> pa.Table:
@@ -83,7 +84,7 @@ def test_unknown_paths_name_what_may_have_been_meant(path: str, near: str | None
 
 def test_two_leaves_of_one_path() -> None:
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["x", "x", "y"])
-    schema = OpenFile(write(pa.table({"s": twice}))).metadata.schema
+    schema = OpenFile(parquet_bytes(pa.table({"s": twice}))).metadata.schema
     assert schema.projection("s").leaves == (0, 1, 2)
     assert schema.projection("s.y").leaves == (2,)
     with pytest.raises(AmbiguousColumnError):
@@ -92,7 +93,9 @@ def test_two_leaves_of_one_path() -> None:
 
 def test_one_path_in_two_columns() -> None:
     column = pa.array([{"x": 1}])
-    schema: ParquetSchema = OpenFile(write(pa.Table.from_arrays([column, column], names=["s", "s"]))).metadata.schema
+    schema: ParquetSchema = OpenFile(
+        parquet_bytes(pa.Table.from_arrays([column, column], names=["s", "s"]))
+    ).metadata.schema
     with pytest.raises(AmbiguousColumnError):
         schema.projection("s.x")
 
@@ -119,7 +122,7 @@ def points() -> Iterator[bytes]:
     array = pa.ExtensionArray.from_storage(Point(), pa.array(values, Point().storage_type))
     lists = pa.ListArray.from_arrays(pa.array(range(0, 201, 2), pa.int32()), array)
     table = pa.table({"p": array.slice(0, 100), "l": lists})
-    yield write(table, write_page_index=True, data_page_size=200, write_batch_size=7)
+    yield parquet_bytes(table, write_page_index=True, data_page_size=200, write_batch_size=7)
     pa.unregister_extension_type("test.nested.point")
 
 
@@ -215,7 +218,7 @@ LISTS = pa.table({"l": pa.array([list(range(row % 4)) for row in range(ROWS)], p
 @pytest.fixture(params=["1.0", "2.0"])
 def lists(request: pytest.FixtureRequest) -> OpenFile:
     options = {"data_page_size": 1, "write_batch_size": 4, "max_rows_per_page": 4, "use_dictionary": False}
-    return OpenFile(write(LISTS, write_page_index=True, data_page_version=request.param, **options))
+    return OpenFile(parquet_bytes(LISTS, write_page_index=True, data_page_version=request.param, **options))
 
 
 @pytest.mark.parametrize("column", [0, 1])
@@ -256,7 +259,7 @@ def test_a_shifted_boundary_between_two_pages(lists: OpenFile, column: int, chan
 def test_rows_that_v2_headers_make_up(change: int) -> None:
     """Of pages apart, decoded together: their rows add up, headers and index agree, and the levels do not."""
     options = {"data_page_size": 1, "write_batch_size": 4, "max_rows_per_page": 4, "use_dictionary": False}
-    file = OpenFile(write(LISTS, write_page_index=True, data_page_version="2.0", **options))
+    file = OpenFile(parquet_bytes(LISTS, write_page_index=True, data_page_version="2.0", **options))
     whole = pages(file, 0, 0)
     some: list[DataPage] = []
     for page, more in ((whole[3], change), (whole[6], -change)):
@@ -290,7 +293,7 @@ def test_a_leaf_whose_lists_are_not_its_neighbours(version: str, is_paged: bool,
     kind = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())]))
     options: dict[str, Any] = {"write_page_index": True, "data_page_version": version, "use_dictionary": False}
     values = [[[{"a": 1, "b": 2}] * size for size in each] for each in ([1, 2, 3], sizes)]
-    files = [OpenFile(write(pa.table({"l": pa.array(rows, kind)}), **options)) for rows in values]
+    files = [OpenFile(parquet_bytes(pa.table({"l": pa.array(rows, kind)}), **options)) for rows in values]
     for some in (files, files[::-1]):
         source = leaf_of_each(some, 3, paged=is_paged)
         for _ in range(2):
@@ -307,7 +310,7 @@ def test_a_leaf_whose_struct_is_null_where_its_neighbours_is_not(version: str, i
     options: dict[str, Any] = {"write_page_index": True, "data_page_version": version, "use_dictionary": False}
     row, empty = {"a": 1, "b": 2}, {"a": None, "b": None}
     good, *others = (
-        OpenFile(write(pa.table({"s": pa.array(rows, kind)}), **options))
+        OpenFile(parquet_bytes(pa.table({"s": pa.array(rows, kind)}), **options))
         for rows in ([row, None, row], [row, row, row], [row, empty, row], [None, row, row])
     )
     for other in others:
@@ -319,7 +322,7 @@ def test_a_leaf_whose_struct_is_null_where_its_neighbours_is_not(version: str, i
 
 
 def test_a_dictionary_where_a_page_belongs() -> None:
-    file = OpenFile(write(LISTS, write_page_index=True, use_dictionary=True))
+    file = OpenFile(parquet_bytes(LISTS, write_page_index=True, use_dictionary=True))
     chunk = file.chunks(0)[0]
     start = chunk.dictionary_page_offset
     assert start is not None
@@ -350,7 +353,7 @@ def test_a_dictionary_where_a_page_belongs() -> None:
     ],
 )
 def test_writers_that_begin_pages_on_rows(created_by: str | None, aligned: bool) -> None:
-    leaf = OpenFile(write(LISTS)).metadata.schema.leaves[0]
+    leaf = OpenFile(parquet_bytes(LISTS)).metadata.schema.leaves[0]
     assert (WriterFaults(created_by).find(Claim.PAGE_ROWS, leaf) is None) is aligned
 
 
@@ -402,7 +405,7 @@ def test_pages_without_values() -> None:
     """pyarrow writes them in front of booleans, and reads no row behind one of a leaf alone."""
     table = pa.table({"m": pa.array([None, [("k", True)]], pa.map_(pa.string(), pa.bool_()))})
     pages = {"data_page_size": 1, "max_rows_per_page": 1, "write_batch_size": 1}
-    data = write(
+    data = parquet_bytes(
         table, data_page_version="2.0", use_dictionary=False, compression="none", write_page_index=True, **pages
     )
     file = OpenFile(data)

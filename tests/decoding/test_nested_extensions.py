@@ -18,6 +18,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.indexing import Bloom, Bounds, Keys, ValueSet
 from tests.iceberg_tables import make_table
+from tests.parquet_bytes import parquet_bytes
 from tests.reads import ask, by_pyarrow
 
 UUIDS = pa.array([uuid.UUID(int=n).bytes for n in range(4)], pa.uuid())
@@ -54,9 +55,7 @@ def table_of(name: str) -> pa.Table:
 
 
 def written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=2, write_page_index=True)
-    return bytes(sink.getvalue())
+    return parquet_bytes(table, row_group_size=2, write_page_index=True)
 
 
 def assert_same(found: pa.Table, wanted: pa.Table) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.decoding.page import DataPage
@@ -16,14 +14,13 @@ from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.parquet.column_chunk import Codec, ColumnChunk
 from asyncpq.parquet.metadata import FooterDecoder, FooterFound, decode_file_metadata
 from asyncpq.parquet.schema import Leaf
+from tests.parquet_bytes import parquet_bytes
 
 VALUES = list(range(1000))
 
 
 def first_page(values: pa.Array, **options: Any) -> tuple[bytes, PageHeader, Leaf, ColumnChunk]:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"x": values}), sink, use_dictionary=False, **options)
-    data = sink.getvalue()
+    data = parquet_bytes(pa.table({"x": values}), use_dictionary=False, **options)
     found = FooterDecoder(max_footer_bytes=1 << 20).next(data, 0, len(data))
     assert isinstance(found, FooterFound)
     metadata = decode_file_metadata(found.metadata_bytes)
@@ -155,9 +152,7 @@ def test_a_size_that_lies_is_never_believed(codec: str, delta: int) -> None:
 
 def test_required_columns_have_no_levels() -> None:
     table = pa.table([pa.array(VALUES, pa.int64())], schema=pa.schema([pa.field("x", pa.int64(), nullable=False)]))
-    sink = io.BytesIO()
-    pq.write_table(table, sink, use_dictionary=False)
-    data = sink.getvalue()
+    data = parquet_bytes(table, use_dictionary=False)
     found = FooterDecoder(max_footer_bytes=1 << 20).next(data, 0, len(data))
     assert isinstance(found, FooterFound)
     metadata = decode_file_metadata(found.metadata_bytes)
@@ -176,9 +171,7 @@ def test_required_columns_have_no_levels() -> None:
 def pages_of(values: pa.Array, **options: Any) -> tuple[list[DataPage], list[PageHeader], Leaf, ColumnChunk]:
     nullable = options.pop("nullable", True)
     table = pa.table([values], schema=pa.schema([pa.field("x", values.type, nullable)]))
-    sink = io.BytesIO()
-    pq.write_table(table, sink, use_dictionary=False, **{"max_rows_per_page": 3000, **options})
-    data = sink.getvalue()
+    data = parquet_bytes(table, use_dictionary=False, **{"max_rows_per_page": 3000, **options})
     found = FooterDecoder(max_footer_bytes=1 << 20).next(data, 0, len(data))
     assert isinstance(found, FooterFound)
     metadata = decode_file_metadata(found.metadata_bytes)

@@ -24,7 +24,8 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.file_scan import Fetched, FileScan
 from tests.decoding.test_decoded_size import BOMBS
 from tests.example_counts import examples
-from tests.parquet_samples import MIB, limited, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import MIB, limited
 from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
 from tests.reads import ask
 
@@ -104,7 +105,7 @@ def test_no_nested_unit_is_larger_than_expected(file: NestedFile) -> None:
 @pytest.mark.parametrize("name", list(BOMBS))
 def test_a_bomb_is_not_decoded_on_the_loop(name: str, index: bool, watch: Watch) -> None:
     bomb, options = BOMBS[name]
-    data = write(pa.table({"x": bomb()}), write_page_index=index, **options)
+    data = parquet_bytes(pa.table({"x": bomb()}), write_page_index=index, **options)
     limits = asyncpq.LimitOptions(max_decoded_bytes=24 * MIB, inline_decode_bytes=2 * MIB)
     assert len(data) < 2 * MIB
     with pytest.raises(ResourceLimitError, match="max_decoded_bytes"):
@@ -127,7 +128,9 @@ def test_lookups_are_decoded_on_the_loop(key: str, late: Literal["never", "alway
         }
     )
     dictionary = ["word", "struct.a"]
-    data = write(table, write_page_index=True, use_dictionary=dictionary, max_rows_per_page=5000, compression="zstd")
+    data = parquet_bytes(
+        table, write_page_index=True, use_dictionary=dictionary, max_rows_per_page=5000, compression="zstd"
+    )
 
     async def question(file: asyncpq.File) -> list[Any]:
         await file.lookup({key: table.column(key)[0].as_py()})
@@ -145,7 +148,9 @@ def test_filters_of_many_rows_compare_dictionaries(dictionary_bytes: int, column
     """Also where some pages are not encoded, since the dictionary was full; few, many and all rows match."""
     words = [None if row % 7 == 0 else f"word {row % 50 if row % 1000 else row}" for row in range(100_000)]
     table = pa.table({"word": words, "number": range(100_000)})
-    data = write(table, dictionary_pagesize_limit=dictionary_bytes, max_rows_per_page=10_000, write_batch_size=100)
+    data = parquet_bytes(
+        table, dictionary_pagesize_limit=dictionary_bytes, max_rows_per_page=10_000, write_batch_size=100
+    )
     word = asyncpq.col("word")
     for where, same in (
         (word == "word 3", pc.field("word") == "word 3"),
@@ -165,7 +170,9 @@ def test_pages_of_texts_are_searched_before_they_are_decoded(index: bool, monkey
     """Of other columns of the filter, only the rows on the pages that are left are decoded."""
     words = [f"word {row * 7919 % 77_777:05}" for row in range(100_000)]
     table = pa.table({"word": words, "number": range(100_000)})
-    data = write(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100, write_page_index=index)
+    data = parquet_bytes(
+        table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100, write_page_index=index
+    )
     decoded: list[int] = []
     decode_pages = LeafDecoder.decode_pages
 
@@ -215,7 +222,7 @@ def test_a_filter_decides_whether_a_bomb_goes_off(matching: int, watch: Watch) -
     rows = 500
     key = [0] * matching + list(range(1, rows - matching + 1))
     table = pa.table({"key": key, "bomb": pa.DictionaryArray.from_arrays(pa.array([0] * rows), ["x" * 100_000])})
-    data = write(
+    data = parquet_bytes(
         table.cast(pa.schema({"key": pa.int64(), "bomb": pa.string()})), compression="zstd", write_page_index=True
     )
     limits = asyncpq.LimitOptions(max_decoded_bytes=24 * MIB)

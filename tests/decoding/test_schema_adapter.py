@@ -21,9 +21,10 @@ from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.request import ScanRequest
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import write
 from tests.parquet_samples import OpenFile
-from tests.reads import FILE, ROWS, ask, count, parquet, plan, read, read_as, view
+from tests.reads import FILE, ROWS, ask, count, plan, read, read_as, view
 
 T = TypeVar("T")
 INNER = pa.struct([("z", pa.int32()), ("y", pa.string()), ("x", pa.int64())])
@@ -165,7 +166,7 @@ def test_a_partitions_value_stands_before_the_files() -> None:
 
 
 def test_a_column_of_nulls_is_a_constant() -> None:
-    data = parquet(pa.table({"n": pa.nulls(5), "s": pa.array([{"n": None}] * 5, pa.struct([("n", pa.null())]))}))
+    data = parquet_bytes(pa.table({"n": pa.nulls(5), "s": pa.array([{"n": None}] * 5, pa.struct([("n", pa.null())]))}))
     schema = pa.schema([("n", pa.decimal128(5, 2)), ("s", pa.struct([("n", pa.list_(pa.int8()))]))])
     assert read_as(data, schema).to_pylist() == [{"n": None, "s": {"n": None}}] * 5
     assert read_as(data, schema, where=col("n").is_null() & col("s.n").is_null()).num_rows == 5
@@ -237,7 +238,7 @@ def test_what_cannot_be_asked_of_the_dataset(
 
 def test_names_are_dictionary_arrays_where_asked_for() -> None:
     schema = pa.schema([("part", pa.string()), ("t", pa.large_string()), ("u", pa.string())])
-    data = parquet(pa.table({"t": ["a", "b", None], "u": pa.array(["x", "y", "z"]).dictionary_encode()}))
+    data = parquet_bytes(pa.table({"t": ["a", "b", None], "u": pa.array(["x", "y", "z"]).dictionary_encode()}))
     found = read_as(
         data,
         schema,
@@ -254,7 +255,7 @@ def test_names_are_dictionary_arrays_where_asked_for() -> None:
 
 def _duplicates() -> bytes:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "b", "a"])
-    return parquet(table)
+    return parquet_bytes(table)
 
 
 def test_a_name_that_a_file_has_twice_is_an_error_once_it_is_wanted() -> None:
@@ -283,7 +284,7 @@ def test_dots_in_names_of_struct_fields(struct: dict[str, Any], paths: list[tupl
         return {name: times(part, row) for name, part in value.items()} if isinstance(value, dict) else value * row
 
     table = pa.table({"n": range(5), "st": [times(struct, row) for row in range(5)]})
-    data = parquet(table)
+    data = parquet_bytes(table)
     for path in paths:
         field = pc.field("st", *path)
         values = pc.struct_field(table["st"], list(path))
@@ -298,15 +299,15 @@ def test_dots_in_names_of_struct_fields(struct: dict[str, Any], paths: list[tupl
 def test_a_path_of_two_fields_of_a_struct_is_an_error() -> None:
     table = pa.table({"st": [{"a.b": 1, "a": {"b": 10}}]})
     with pytest.raises(asyncpq.AmbiguousColumnError, match="2 fields have this path"):
-        read_as(parquet(table), table.schema, where=col("st.a.b") == 1)
+        read_as(parquet_bytes(table), table.schema, where=col("st.a.b") == 1)
 
 
 def test_a_path_into_two_columns_is_an_error() -> None:
     table = pa.table({"st.a": [{"b": 1, "c": 2}], "st": [{"a": {"b": 10}}]})
     for where in (col("st.a.b") == 1, from_pyarrow(pc.field("st", "a", "b") == 10, table.schema)):
         with pytest.raises(asyncpq.AmbiguousColumnError, match="2 fields have this path"):
-            read_as(parquet(table), table.schema, where=where)
-    assert read_as(parquet(table), table.schema, where=col("st.a.c") == 2).num_rows == 1
+            read_as(parquet_bytes(table), table.schema, where=where)
+    assert read_as(parquet_bytes(table), table.schema, where=col("st.a.c") == 2).num_rows == 1
 
 
 # -- pruning --------------------------------------------------------------------------------------
@@ -352,7 +353,7 @@ def test_statistics_page_indexes_and_bloom_filters_are_asked_by_the_files_names(
 def test_a_struct_of_one_leaf_is_not_that_leaf() -> None:
     kind = pa.struct([("x", pa.int32())])
     columns = {"s": pa.array([{"x": None}] * 5, kind), "t": pa.array([None, {"x": 1}, None, {"x": 1}, None], kind)}
-    data = parquet(pa.table(columns), write_page_index=True)
+    data = parquet_bytes(pa.table(columns), write_page_index=True)
     schema = pa.schema([(name, pa.struct([("x", pa.int64())])) for name in "st"])
     for where, wanted in ((col("s").is_valid(), 5), (col("s").is_null(), 0), (col("t").is_valid(), 2)):
         assert read_as(data, schema, where=where).num_rows == wanted
@@ -369,7 +370,7 @@ def test_a_struct_of_one_leaf_is_not_that_leaf() -> None:
 
 def test_a_view_is_of_one_version() -> None:
     async def question(file: asyncpq.File) -> None:
-        other = view_of(OpenFile(parquet(pa.table({"id": [1]}))).version, SCHEMA, None, {})
+        other = view_of(OpenFile(parquet_bytes(pa.table({"id": [1]}))).version, SCHEMA, None, {})
         with pytest.raises(asyncpq.ObjectChangedError, match="matched"):
             await read(file, ScanRequest(view=other))
         assert file.metrics.restarts == 0
@@ -388,12 +389,11 @@ def test_rows_are_those_of_the_file() -> None:
 
 def test_instants_of_int96_become_zoned_timestamps() -> None:
     moment = dt.datetime(2024, 2, 29, 12, 0, 0, 1)
-    sink = io.BytesIO()
     table = pa.table({"t": pa.array([moment, None], pa.timestamp("us")), "l": pa.array([[moment], None])})
-    pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
+    data = parquet_bytes(table, use_deprecated_int96_timestamps=True)
     schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("l", pa.list_(pa.timestamp("us", "UTC")))])
     instant = moment.replace(tzinfo=dt.UTC)
-    found = read_as(sink.getvalue(), schema, where=col("t") == instant)
+    found = read_as(data, schema, where=col("t") == instant)
     assert found.to_pylist() == [{"t": instant, "l": [instant]}]
 
 
@@ -424,7 +424,7 @@ def test_pyarrows_expressions_mean_the_datasets_columns() -> None:
 def test_relative_times_are_resolved_for_the_datasets_types() -> None:
     now = dt.datetime.now(dt.UTC).replace(microsecond=0)
     moments = [now - dt.timedelta(days=days) for days in range(4)]
-    data = parquet(pa.table({"t": pa.array(moments, pa.timestamp("ms", "UTC"))}))
+    data = parquet_bytes(pa.table({"t": pa.array(moments, pa.timestamp("ms", "UTC"))}))
     schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("p", pa.timestamp("us"))])
     partition = {"p": now.replace(tzinfo=None)}
     day = dt.timedelta(days=1)

@@ -16,8 +16,9 @@ from asyncpq.decoding.page import DataPage, Dictionary, LeafArray
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.example_counts import examples
-from tests.parquet_samples import LIMITS, OpenFile, write
-from tests.random_tables import WriterOptions, tables, writer_options
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import LIMITS, OpenFile
+from tests.random_tables import tables, writer_options
 from tests.reads import ask
 
 FEW = settings(max_examples=examples(50, thorough=500), deadline=None)
@@ -121,19 +122,6 @@ def test_whole_fields_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, in
 
 # -- what lies --------------------------------------------------------------------------------------
 
-LYING = WriterOptions(
-    row_group_size=1000,
-    data_page_size=1,
-    max_rows_per_page=10,
-    codec="snappy",
-    dictionary=True,
-    dictionary_limit=1 << 20,
-    version="1.0",
-    page_index=True,
-    statistics=True,
-    checksums=False,
-    store_schema=True,
-)
 VALUES = {
     "int": pa.array([None if row % 7 == 0 else row % 13 for row in range(95)], pa.int32()),
     "dense": pa.array(range(95), pa.int64()),
@@ -156,7 +144,7 @@ def encoded(request: pytest.FixtureRequest) -> bool:
 def lied_about(request: pytest.FixtureRequest, version: str, encoded: bool) -> OpenFile:
     table = pa.table({"x": VALUES[request.param]})
     options: dict[str, Any] = {"write_page_index": True, "data_page_version": version}
-    return OpenFile(write(table, use_dictionary=encoded, data_page_size=1, write_batch_size=10, **options))
+    return OpenFile(parquet_bytes(table, use_dictionary=encoded, data_page_size=1, write_batch_size=10, **options))
 
 
 def refused(
@@ -218,7 +206,7 @@ def test_dictionary_that_is_missing_or_too_small(lied_about: OpenFile) -> None:
 
 
 def test_kept_pages_that_do_not_fit_together() -> None:
-    file = OpenFile(write(pa.table({"x": VALUES["dense"]}), use_dictionary=False))
+    file = OpenFile(parquet_bytes(pa.table({"x": VALUES["dense"]}), use_dictionary=False))
     source = file.paged()
     source.add(LeafArray(0, pa.array([1, 2], pa.int64()), None))
     source.add(LeafArray(2, pa.array(["a"]), None))
@@ -230,7 +218,7 @@ def test_kept_pages_that_do_not_fit_together() -> None:
 @pytest.mark.parametrize("kind", ["string", "dictionary"])
 @pytest.mark.parametrize("index", [-1, 13])
 def test_indices_outside_the_dictionary(kind: str, index: int) -> None:
-    file = OpenFile(write(pa.table({"x": VALUES[kind]})))
+    file = OpenFile(parquet_bytes(pa.table({"x": VALUES[kind]})))
     dictionary = file.dictionary()
     assert dictionary is not None
     assert len(dictionary.values) == 13
@@ -291,7 +279,7 @@ def test_flipped_bytes_end_in_a_typed_error(
     options: dict[str, Any] = {"use_dictionary": encoding == "dictionary"}
     if encoding != "dictionary" and kind in ("string", "list"):
         options["column_encoding"] = {"x" if kind == "string" else "x.list.element": encoding}
-    content = write(
+    content = parquet_bytes(
         pa.table({"x": values}),
         compression=codec,
         data_page_version=version,
@@ -320,7 +308,7 @@ def test_flipped_bytes_end_in_a_typed_error(
 
 def test_rows_before_those_selected_last_can_be_selected_again() -> None:
     table = pa.table({"c": range(1000)})
-    file = OpenFile(write(table, data_page_size=400, write_batch_size=50, use_dictionary=False))
+    file = OpenFile(parquet_bytes(table, data_page_size=400, write_batch_size=50, use_dictionary=False))
     source = file.paged()
     for page in file.pages()[1]:
         source.add(page)
@@ -337,4 +325,4 @@ def test_large_chunks_equal_pyarrow(codec: str) -> None:
     lists = pa.ListArray.from_arrays(pa.array([row // 2 for row in range(rows + 1)], pa.int32()), numbers)
     table = pa.table({"number": numbers, "word": words, "lists": lists})
     options = {"compression": codec, "use_dictionary": False, "write_page_checksum": True}
-    assert ask(write(table, **options), methodcaller("read")).equals(table)
+    assert ask(parquet_bytes(table, **options), methodcaller("read")).equals(table)

@@ -23,6 +23,7 @@ from asyncpq import blocking
 from asyncpq.errors import FormatError
 from asyncpq.parquet.metadata import set_key_values
 from tests.costs import cost_of
+from tests.parquet_bytes import parquet_bytes
 
 TABLE = pa.table(
     {
@@ -47,9 +48,7 @@ def of(schema: pa.Schema) -> str:
 
 
 def _good() -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(TABLE, sink)
-    return sink.getvalue()
+    return parquet_bytes(TABLE)
 
 
 GOOD = _good()

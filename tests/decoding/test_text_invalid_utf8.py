@@ -14,6 +14,7 @@ import asyncpq
 from asyncpq import CorruptFileError, Expression, ExpressionError, ReadOptions, col
 from asyncpq.expressions import HasPhrase, HasTokens
 from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import oracle, without_views
 from tests.reads import ask
 
@@ -41,10 +42,8 @@ TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int3
 
 
 def written(column: pa.Array, **options: object) -> bytes:
-    sink = pa.BufferOutputStream()
     table = pa.table({"x": column, "n": pa.array(range(len(column)))})
-    pq.write_table(table, sink, row_group_size=4, max_rows_per_page=2, write_page_index=True, **options)
-    return bytes(sink.getvalue())
+    return parquet_bytes(table, row_group_size=4, max_rows_per_page=2, write_page_index=True, **options)
 
 
 def as_bytes(table: pa.Table) -> list[bytes | None]:

@@ -12,6 +12,7 @@ import pytest
 import asyncpq
 from asyncpq import Expression, col
 from asyncpq.indexing import Bloom, Bounds, IndexKind, Keys, NGrams, Text, ValueSet
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import oracle, without_views
 from tests.reads import ask
 
@@ -41,11 +42,9 @@ def table_of(name: str) -> pa.Table:
 
 
 def written(table: pa.Table, **options: object) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table, sink, row_group_size=4, max_rows_per_page=2, write_batch_size=1, write_page_index=True, **options
+    data = parquet_bytes(
+        table, row_group_size=4, max_rows_per_page=2, write_batch_size=1, write_page_index=True, **options
     )
-    data = bytes(sink.getvalue())
     assert pq.read_schema(pa.BufferReader(data)).equals(table.schema)
     return data
 
@@ -150,6 +149,4 @@ def test_lists_of_views_and_views_of_lists(name: str, indexed: bool, tmp_path: P
 
 
 def _with_schema(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=4)
-    return bytes(sink.getvalue())
+    return parquet_bytes(table, row_group_size=4)

@@ -13,12 +13,15 @@ from asyncpq.decoding.splice import identity_dictionary
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.costs import python_calls
-from tests.parquet_samples import LIMITS, OpenFile, write
+from tests.parquet_bytes import parquet_bytes
+from tests.parquet_samples import LIMITS, OpenFile
 
 
 def many_pages() -> OpenFile:
     values = pa.array([f"{row % 400:01000d}" for row in range(8000)])
-    return OpenFile(write(pa.table({"x": values}), data_page_size=1, write_batch_size=100, write_page_index=True))
+    return OpenFile(
+        parquet_bytes(pa.table({"x": values}), data_page_size=1, write_batch_size=100, write_page_index=True)
+    )
 
 
 def test_kept_pages_hold_no_more_than_they_weigh() -> None:
@@ -99,7 +102,7 @@ def test_large_identity_dictionary_is_not_made_number_by_number() -> None:
 
 def test_large_identity_dictionary_is_made_once_and_weighed() -> None:
     values = pa.array(range(70_000), pa.int32())
-    file = OpenFile(write(pa.table({"x": values}), dictionary_pagesize_limit=1 << 20))
+    file = OpenFile(parquet_bytes(pa.table({"x": values}), dictionary_pagesize_limit=1 << 20))
     dictionary = file.dictionary()
     assert dictionary is not None
     assert len(dictionary.identity_page) > 4 * 70_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from asyncpq.distributed.engine_files import EngineDataset
 from asyncpq.distributed.footers import FooterFacts
 from asyncpq.errors import NotParquetError, ObjectNotFoundError
 from asyncpq.parquet.metadata import decode_file_metadata
+from tests.parquet_bytes import parquet_bytes
 
 _TABLE = pa.table(
     {
@@ -27,9 +27,7 @@ _TABLE = pa.table(
 
 
 def _facts(table: pa.Table, **options: Any) -> FooterFacts:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    data = sink.getvalue()
+    data = parquet_bytes(table, **options)
     length = int.from_bytes(data[-8:-4], "little")
     return FooterFacts(decode_file_metadata(data[-8 - length : -8]))
 

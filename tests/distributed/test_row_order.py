@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from asyncpq.distributed.row_order import ZOrder, rank_bounds
 from tests.example_counts import examples
 
-_STAMP = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "bigint": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
     "tinyint": (pa.int8(), st.integers(-128, 127)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -31,6 +30,7 @@ from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.scan.executor import one_table
 from asyncpq.testing import ObjectServer
 from tests.ducklake_lakes import Lake
+from tests.parquet_bytes import parquet_bytes
 from tests.tables.iceberg.test_iceberg_catalog import merged_on_read
 
 FILES, ROWS = 6, 500
@@ -43,10 +43,8 @@ def rows(number: int) -> pa.Table:
 
 
 def content(number: int, **options: Any) -> bytes:
-    sink = io.BytesIO()
     layout: dict[str, Any] = {"row_group_size": 100, "max_rows_per_page": 20, "write_page_index": True}
-    pq.write_table(rows(number), sink, **(layout | options))
-    return sink.getvalue()
+    return parquet_bytes(rows(number), **layout | options)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -69,14 +68,12 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
             "price": [number % 1000 / 10 for number in ids],
         }
     )
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=5_000, write_page_index=True, data_page_size=4_096, compression="zstd")
+    data = parquet_bytes(table, row_group_size=5_000, write_page_index=True, data_page_size=4_096, compression="zstd")
     with ObjectServer.in_thread() as server:
-        server.put("bucket/trips.parquet", sink.getvalue())
+        server.put("bucket/trips.parquet", data)
         for day in range(1, 5):
-            part = io.BytesIO()
-            pq.write_table(table.slice((day - 1) * 5_000, 5_000), part, write_page_index=True)
-            server.put(f"bucket/lake/day={day}/part-0.parquet", part.getvalue())
+            part = parquet_bytes(table.slice((day - 1) * 5_000, 5_000), write_page_index=True)
+            server.put(f"bucket/lake/day={day}/part-0.parquet", part)
         for name, value in {
             "AWS_ENDPOINT_URL": server.endpoint,
             "AWS_ACCESS_KEY_ID": "test",

@@ -10,7 +10,7 @@ import pytest
 import asyncpq
 from asyncpq.engine.target_facts import absolute_target, default_index_url, hive_ignoring_case, opens_table, url_facts
 from asyncpq.testing import ObjectServer
-from tests.reads import parquet
+from tests.parquet_bytes import parquet_bytes
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_tables() -> None:
 async def test_a_bucket_is_opened_as_all_of_its_files() -> None:
     async with ObjectServer() as server:
         for number in range(3):
-            server.put(f"bucket/{number}.parquet", parquet(pa.table({"id": [number]})))
+            server.put(f"bucket/{number}.parquet", parquet_bytes(pa.table({"id": [number]})))
         async with asyncpq.Session(server.storage_options) as session:
             dataset = await session.open_dataset("s3://bucket")
             assert await dataset.count() == 3
@@ -91,7 +91,7 @@ async def test_an_empty_bucket_has_nothing(url: str) -> None:
 async def test_folders_whose_names_ignore_case_prune_as_one_column(tmp_path: Path) -> None:
     for number, folder in enumerate(("P=1", "p=2", "p=1")):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / f"{number}.parquet").write_bytes(parquet(pa.table({"id": [number]})))
+        (tmp_path / folder / f"{number}.parquet").write_bytes(parquet_bytes(pa.table({"id": [number]})))
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(str(tmp_path), partitioning=hive_ignoring_case())  # type: ignore[arg-type]
         assert dataset.schema == pa.schema([("id", pa.int64()), ("P", pa.int32())])

@@ -33,6 +33,7 @@ from asyncpq.expressions.scalars import (
     unscaled_decimal,
 )
 from asyncpq.indexing import Bounds, Keys
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import oracle
 from tests.reads import ask
 
@@ -145,10 +146,8 @@ def _written(name: str) -> tuple[bytes, list[Any]]:
     """A file of small pages with the column, a null at its end, and the values that pyarrow reads from it."""
     column = COLUMNS[name]
     column = pa.concat_arrays([column, pa.nulls(1, column.type)])
-    sink = pa.BufferOutputStream()
     table = pa.table({"x": column, "n": pa.array(range(len(column)))})
-    pq.write_table(table, sink, max_rows_per_page=2, write_batch_size=1, row_group_size=3, write_page_index=True)
-    data = bytes(sink.getvalue())
+    data = parquet_bytes(table, max_rows_per_page=2, write_batch_size=1, row_group_size=3, write_page_index=True)
     read = pq.read_table(pa.BufferReader(data))["x"]
     return data, [exact(value) for value in read if value.is_valid]
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 4000
 KEYS = [5]
@@ -35,10 +36,8 @@ def parquet(offset: int = 0) -> bytes:
             "name": [f"name {offset + row:09d}" for row in rows],
         }
     )
-    sink = io.BytesIO()
-    pq.write_table(
+    return parquet_bytes(
         table,
-        sink,
         row_group_size=ROWS // 4,
         max_rows_per_page=100,
         write_batch_size=100,
@@ -47,7 +46,6 @@ def parquet(offset: int = 0) -> bytes:
         use_dictionary=False,
         compression="none",
     )
-    return sink.getvalue()
 
 
 def options_for(client: str, server: ObjectServer) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://lake/file.parquet"
 
 
 def parquet(offset: int = 0, *, kind: pa.DataType | None = None, rows: int = 3000) -> bytes:
-    sink = io.BytesIO()
     numbers = pa.array(range(rows), pa.int64())
     table = pa.table(
         {
@@ -28,9 +27,8 @@ def parquet(offset: int = 0, *, kind: pa.DataType | None = None, rows: int = 300
             "name": pa.array([f"name {row}" for row in range(rows)]),
         }
     )
-    pq.write_table(
+    return parquet_bytes(
         table,
-        sink,
         row_group_size=1000,
         max_rows_per_page=100,
         write_batch_size=100,
@@ -38,7 +36,6 @@ def parquet(offset: int = 0, *, kind: pa.DataType | None = None, rows: int = 300
         write_page_index=True,
         use_dictionary=False,
     )
-    return sink.getvalue()
 
 
 @pytest.fixture

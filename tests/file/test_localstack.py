@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
 from localstack.seed import seed
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 30_000
 
@@ -33,11 +32,9 @@ def trips(offset: int = 0) -> pa.Table:
 
 
 def encoded(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(
-        table, sink, row_group_size=10_000, max_rows_per_page=1000, compression="zstd", write_page_index=True, **options
+    return parquet_bytes(
+        table, row_group_size=10_000, max_rows_per_page=1000, compression="zstd", write_page_index=True, **options
     )
-    return sink.getvalue()
 
 
 def session(endpoint: str, **options: Any) -> asyncpq.Session:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from tests.example_counts import examples
+from tests.parquet_bytes import parquet_bytes
 from tests.random_tables import WriterOptions, tables, writer_options
 from tests.reads import ask, values
 
@@ -34,10 +34,8 @@ TYPES = {
 
 
 def write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
     options = {"row_group_size": 5, "max_rows_per_page": 2, "write_batch_size": 2, "write_page_index": True, **options}
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()
+    return parquet_bytes(table, **options)
 
 
 def sample(**options: Any) -> bytes:

@@ -22,6 +22,7 @@ import pytest
 import asyncpq
 from tests.fuzz.judge import same
 from tests.fuzz.parquet_parts import ParquetParts
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import BINARY, I32, EditedFile, Struct
 from tests.reads import ask
 
@@ -186,10 +187,8 @@ LISTS = pa.table({"v": [[f"{'a' * 300}{row % 5}"] * (row % 4) for row in range(2
 @pytest.mark.parametrize("limit", [150_000, 300_000, 1 << 24])
 def test_deltas_whose_decoded_size_is_looked_at(encoding: str, limit: int) -> None:
     """Of lists of a fixed size, where nulls take as much room as values: pyarrow gives no dictionaries for deltas."""
-    sink = io.BytesIO()
     leaf = "v.list.element"
-    pq.write_table(FIXED_LISTS, sink, use_dictionary=False, column_encoding={leaf: encoding})
-    _read_within(sink.getvalue(), FIXED_LISTS, limit)
+    _read_within(parquet_bytes(FIXED_LISTS, use_dictionary=False, column_encoding={leaf: encoding}), FIXED_LISTS, limit)
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
@@ -197,12 +196,8 @@ def test_deltas_whose_decoded_size_is_looked_at(encoding: str, limit: int) -> No
 def test_deltas_behind_a_dictionary(encoding: str, limit: int) -> None:
     """As writers have them that turn to deltas once a dictionary is full."""
     options: dict[str, Any] = {"max_rows_per_page": 500, "write_batch_size": 500, "store_schema": False}
-    parts: list[ParquetParts] = []
-    for more in ({}, {"use_dictionary": False, "column_encoding": {"v.list.element": encoding}}):
-        sink = io.BytesIO()
-        pq.write_table(LISTS, sink, **options, **more)
-        parts.append(ParquetParts(sink.getvalue()))
-    first, second = parts
+    deltas: dict[str, Any] = {"use_dictionary": False, "column_encoding": {"v.list.element": encoding}}
+    first, second = (ParquetParts(parquet_bytes(LISTS, **options, **more)) for more in ({}, deltas))
     chunk = first.chunks[0]
     chunk.pages[3:] = second.chunks[0].data_pages[2:]
     chunk.meta.drop(13)  # the encoding_stats

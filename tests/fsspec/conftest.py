@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.fsspec import AsyncpqFileSystem
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES
 
 TABLE = pa.table({"id": range(20_000), "text": [f"text {number:06d}" for number in range(20_000)]})
@@ -20,9 +19,7 @@ Filesystems = Callable[..., AsyncpqFileSystem]
 
 
 def parquet(table: pa.Table = TABLE) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=5_000, use_dictionary=False, compression="none")
-    return sink.getvalue()
+    return parquet_bytes(table, row_group_size=5_000, use_dictionary=False, compression="none")
 
 
 DATA = parquet()

@@ -35,6 +35,7 @@ from asyncpq.fsspec.filesystem import ReadAhead
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
 from asyncpq.testing.object_server import CATALOGUE, Scene
 from tests.fsspec.conftest import DATA, TABLE, Filesystems, parquet, requests
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_TIMEOUTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,17 +151,16 @@ def test_no_more_is_fetched_than_is_read(seed: int, filesystem: Filesystems, ser
     choose = random.Random(seed)
     rows = choose.randint(1, 30_000)
     table = pa.table({f"c{at}": [choose.random() for _ in range(rows)] for at in range(choose.randint(1, 5))})
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=choose.randint(500, 9_000), use_dictionary=False)
-    server.put("bucket/random.parquet", sink.getvalue())
+    data = parquet_bytes(table, row_group_size=choose.randint(500, 9_000), use_dictionary=False)
+    server.put("bucket/random.parquet", data)
     columns = choose.sample(table.column_names, choose.randint(1, table.num_columns))
     pre_buffer = choose.random() < 0.5
-    recorded = Recorded(sink.getvalue())
+    recorded = Recorded(data)
     recorded.ranges = []
     expected = pq.read_table(recorded, columns=columns, pre_buffer=pre_buffer)
     with filesystem().open("bucket/random.parquet") as file:
         assert pq.read_table(file, columns=columns, pre_buffer=pre_buffer).equals(expected)
-    tail = max(0, len(sink.getvalue()) - 65536)
+    tail = max(0, len(data) - 65536)
     needed = {at for start, stop in recorded.ranges for at in range(start, min(stop, tail))}
     first, *others = (request.headers["range"].removeprefix("bytes=") for request in server.log)
     fetched = [at for text in others for at in range(int(text.split("-")[0]), int(text.split("-")[1]) + 1)]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from asyncpq.errors import FormatError
 from tests.alp_pages import alp_file
 from tests.fuzz.parquet_parts import ParquetParts
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import corpus_files
 
 ROWS = 200
@@ -146,9 +147,7 @@ def data(name: str) -> bytes:
         given = {key: value for key, value in options(name).items() if key not in ("compression", "max_rows_per_page")}
         file = alp_file(table(name), [table(name).column_names.index(UNREADABLE[name])], alp={"log": 4}, **given)
         return ParquetParts(file).rebuilt()  # without the pages that pyarrow wrote
-    sink = io.BytesIO()
-    pq.write_table(table(name), sink, **options(name))
-    return sink.getvalue()
+    return parquet_bytes(table(name), **options(name))
 
 
 @functools.cache

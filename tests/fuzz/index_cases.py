@@ -22,6 +22,7 @@ from asyncpq.indexing.manifest import commits
 from asyncpq.testing import ObjectServer
 from tests.fuzz.json_mutations import change
 from tests.fuzz.mutations import changed_bytes
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 40  # of a file
 FILES = 5
@@ -74,9 +75,8 @@ def good() -> pa.Table:
 
 def put(server: ObjectServer, file: int) -> str:
     """Write a file; returns its path."""
-    sink = io.BytesIO()
-    pq.write_table(table(file), sink, row_group_size=ROWS // 2)
-    server.put(f"{DATA}part-{file}.parquet", sink.getvalue(), modified=1_700_000_000 + file)
+    data = parquet_bytes(table(file), row_group_size=ROWS // 2)
+    server.put(f"{DATA}part-{file}.parquet", data, modified=1_700_000_000 + file)
     return f"{DATA}part-{file}.parquet"
 
 
@@ -228,10 +228,9 @@ def _other_rows(rng: random.Random, data: bytes) -> tuple[bytes, str]:
     if values[at] is None and not rows.schema.field(name).nullable:
         values[at] = old
     changed = rows.set_column(rows.column_names.index(name), rows.schema.field(name), pa.array(values, type_))
-    sink = io.BytesIO()
     bounded = [column for column in ("key", "max") if column in rows.column_names]
-    pq.write_table(changed, sink, use_dictionary=False, write_statistics=bounded, write_page_checksum=True)
-    return sink.getvalue(), f"{name}.{at}: {repr(old)[:40]} -> {repr(values[at])[:40]}"
+    data = parquet_bytes(changed, use_dictionary=False, write_statistics=bounded, write_page_checksum=True)
+    return data, f"{name}.{at}: {repr(old)[:40]} -> {repr(values[at])[:40]}"
 
 
 def _names(rng: random.Random, index: str, objects: Mapping[str, bytes]) -> Case:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from asyncpq.parquet.thrift import I32, varint
 from tests.fuzz.parquet_parts import ParquetParts
 from tests.fuzz.thrift_trees import Struct
 from tests.hostile.lies import Corrupt, Hostile, Limit, row_group
+from tests.parquet_bytes import parquet_bytes
 
 # -- bombs ------------------------------------------------------------------------------------------
 
 
 def _written(table: pa.Table, **options: Any) -> ParquetParts:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, write_statistics=False, **options)
-    return ParquetParts(sink.getvalue())
+    return ParquetParts(parquet_bytes(table, write_statistics=False, **options))
 
 
 def _bomb(parts: ParquetParts, rows: int) -> bytes:
@@ -101,9 +98,7 @@ def bombs() -> Iterator[Hostile]:
             {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
         ),
     ):
-        sink = io.BytesIO()
-        pq.write_table(pa.table({"x": values}), sink, **options)
-        yield of(said, sink.getvalue())
+        yield of(said, parquet_bytes(pa.table({"x": values}), **options))
 
 
 def _levels(rows: int) -> bytes:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
-import io
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.parquet.thrift import I32, LIST, STRUCT
 from tests.fuzz import bases
 from tests.fuzz.parquet_parts import COLUMNS, ROW_GROUPS, ChunkPart, ParquetParts
 from tests.fuzz.thrift_trees import Field, Items, Struct
+from tests.parquet_bytes import parquet_bytes
 
 
 class Hostile(NamedTuple):
@@ -127,10 +126,9 @@ def contradicting_leaves() -> Iterator[Hostile]:
                 rows = good.column(column).to_pylist()
                 rows[row] = value
                 other = good.set_column(at, column, pa.array(rows, good.schema.field(column).type))
-                sink = io.BytesIO()
-                pq.write_table(other, sink, **bases.options(base))
+                data = parquet_bytes(other, **bases.options(base))
                 for leaf in leaves:
-                    parts, lying = parts_of(base), ParquetParts(sink.getvalue())
+                    parts, lying = parts_of(base), ParquetParts(data)
                     parts.chunks[leaf] = lying.chunks[leaf]
                     parts.footer.items(ROW_GROUPS, 0, COLUMNS).values[leaf] = lying.chunks[leaf].struct
                     name = f"leaf {leaf} says {lie}, {base}"

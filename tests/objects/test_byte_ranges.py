@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -18,6 +16,7 @@ from asyncpq.objects.opening import open_source
 from asyncpq.objects.source import ObjectSource
 from asyncpq.storage.base import RequestContext
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES
 
 DATA = random.Random(2).randbytes(200_000)
@@ -90,11 +89,10 @@ async def test_an_empty_object() -> None:
 
 async def test_a_file_and_its_bytes_share_what_is_known() -> None:
     """The footer's reader has fetched the tail already, and knows the version."""
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"id": range(1000)}), sink)
-    async with opened(sink.getvalue()) as (server, source):
+    data = parquet_bytes(pa.table({"id": range(1000)}))
+    async with opened(data) as (server, source):
         await source.version(context())
         server.log.clear()
         version = await present_version(source, context())
-        assert await read_ranges(source, version, [(4, 900)], context()) == [sink.getvalue()[4:900]]
+        assert await read_ranges(source, version, [(4, 900)], context()) == [data[4:900]]
         assert server.log == []

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://lake/file.parquet"
 Ask = Callable[[asyncpq.File], Awaitable[object]]
 
 
 def parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
+    return parquet_bytes(table)
 
 
 OLD = pa.table({"id": range(1000), "word": [str(row) for row in range(1000)]})

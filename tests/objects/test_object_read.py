@@ -3,13 +3,11 @@ teach what a server's requests and bytes cost; one that is broken off teaches no
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -20,17 +18,16 @@ from asyncpq.objects.prices import Burst, Measured, PriceBook
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.storage.base import RequestContext
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://lake/file.parquet"
 SIZE = 64 * 1024
 
 
 def parquet() -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(
-        pa.table({"id": pa.array(range(40_000), pa.int64())}), sink, compression="none", use_dictionary=False
+    return parquet_bytes(
+        pa.table({"id": pa.array(range(40_000), pa.int64())}), compression="none", use_dictionary=False
     )
-    return sink.getvalue()
 
 
 DATA = parquet()

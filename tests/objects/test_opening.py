@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.errors import CorruptFileError, InvalidResponseError, NotParquetError
@@ -14,12 +11,11 @@ from asyncpq.objects.opening import HeldObject, held_source, load_version, open_
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions, ttl
 from asyncpq.storage.base import Guarantee, RequestContext
+from tests.parquet_bytes import parquet_bytes
 
 
 def parquet(rows: int) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"id": range(rows)}), sink)
-    return sink.getvalue()
+    return parquet_bytes(pa.table({"id": range(rows)}))
 
 
 async def test_a_held_object_gives_its_bytes_and_counts_them() -> None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import time
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://bucket/late.parquet"
 TTL_S = 30.0
 
 
 def parquet(value: int) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"value": [value]}), sink)
-    return sink.getvalue()
+    return parquet_bytes(pa.table({"value": [value]}))
 
 
 class Clock:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.storage.base import RangeResult, Store
 from asyncpq.testing import ObjectServer, StoreCall, WrappedStore, wrap_store
 from asyncpq.testing.stores import Fetch
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 5000
 HANGS_S = 20.0
@@ -24,9 +24,7 @@ def table(seed: int) -> pa.Table:
 
 
 def parquet(seed: int) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table(seed), sink, write_page_index=True, row_group_size=1000, max_rows_per_page=100)
-    return bytes(sink.getvalue())
+    return parquet_bytes(table(seed), write_page_index=True, row_group_size=1000, max_rows_per_page=100)
 
 
 class HoldingStore(WrappedStore):
@@ -78,9 +76,7 @@ async def test_an_unknown_column_is_asked_about_anew(server: ObjectServer) -> No
         store.purpose = "validate"
         first = asyncio.ensure_future(one.read(["cost"]))
         await store.held.wait()
-        sink = pa.BufferOutputStream()
-        pq.write_table(table(1).rename_columns(["id", "cost"]), sink)
-        server.put("bucket/a.parquet", bytes(sink.getvalue()))
+        server.put("bucket/a.parquet", parquet_bytes(table(1).rename_columns(["id", "cost"])))
         async with asyncio.timeout(HANGS_S):
             assert (await other.read(["cost"])).num_rows == ROWS
         store.let_go.set()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.faults
 
@@ -23,7 +22,6 @@ URL = "s3://lake/file.parquet"
 
 
 def parquet(offset: int = 0, *, rows: int = 3000, payload: int = 0) -> bytes:
-    sink = io.BytesIO()
     table = pa.table(
         {
             "id": pa.array(range(rows), pa.int64()),
@@ -33,9 +31,8 @@ def parquet(offset: int = 0, *, rows: int = 3000, payload: int = 0) -> bytes:
             else pa.nulls(rows, pa.string()),
         }
     )
-    pq.write_table(
+    return parquet_bytes(
         table,
-        sink,
         row_group_size=rows,
         max_rows_per_page=100,
         write_batch_size=100,
@@ -44,7 +41,6 @@ def parquet(offset: int = 0, *, rows: int = 3000, payload: int = 0) -> bytes:
         use_dictionary=False,
         compression="none",
     )
-    return sink.getvalue()
 
 
 @pytest.fixture
@@ -258,9 +254,7 @@ async def test_lookups_count_in_the_budget(server: ObjectServer) -> None:
 
 
 async def test_one_large_footer_costs_its_neighbours_nothing(server: ObjectServer) -> None:
-    wide = io.BytesIO()
-    pq.write_table(pa.table({f"c{number}": [number] for number in range(300)}), wide)
-    server.put("lake/wide.parquet", wide.getvalue())
+    server.put("lake/wide.parquet", parquet_bytes(pa.table({f"c{number}": [number] for number in range(300)})))
     for number in range(8):
         server.put(f"lake/{number}.parquet", parquet(rows=10_000))
     async with session(server, tail_bytes=5_000) as s:
@@ -371,10 +365,8 @@ def test_option_values_that_cannot_work(make: Any) -> None:
 
 
 async def test_predicates_on_struct_leaves(server: ObjectServer) -> None:
-    sink = io.BytesIO()
     table = pa.table({"id": pa.array(range(1000)), "s": pa.array([{"x": row} for row in range(1000)])})
-    pq.write_table(table, sink, write_page_index=True, max_rows_per_page=100)
-    server.put("lake/struct.parquet", sink.getvalue())
+    server.put("lake/struct.parquet", parquet_bytes(table, write_page_index=True, max_rows_per_page=100))
     async with session(server) as s:
         file = await s.open_file("s3://lake/struct.parquet")
         assert (await file.read(["id"], where=col("s.x") == 5)).to_pylist() == [{"id": 5}]
@@ -384,10 +376,8 @@ async def test_predicates_on_struct_leaves(server: ObjectServer) -> None:
 
 
 async def test_pages_that_nobody_verified_are_not_shared(server: ObjectServer) -> None:
-    sink = io.BytesIO()
     table = pa.table({"a": pa.array(range(1000), pa.int64())})
-    pq.write_table(table, sink, write_page_checksum=True, compression="none", use_dictionary=False)
-    data = bytearray(sink.getvalue())
+    data = bytearray(parquet_bytes(table, write_page_checksum=True, compression="none", use_dictionary=False))
     data[5000] ^= 1
     server.put("lake/flipped.parquet", bytes(data))
     cache = asyncpq.MemoryCache(1 << 24)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +18,11 @@ from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.row_group import chunk_pattern
 from asyncpq.parquet.thrift import CompactReader
 from tests.parquet.test_mutations import chunks, mutated
+from tests.parquet_bytes import parquet_bytes
 
 
 def footer(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, write_page_index=True)
-    stored = sink.getvalue()
+    stored = parquet_bytes(table, write_page_index=True)
     return stored[-8 - int.from_bytes(stored[-8:-4], "little") : -8]
 
 

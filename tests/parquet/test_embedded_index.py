@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from typing import Any
 
@@ -21,6 +20,7 @@ from asyncpq.parquet.thrift import DEFAULT_MAX_ELEMENTS
 from tests.fuzz import thrift_trees
 from tests.indexing.embedded_files import BASE, added, chunks_of, embedded, texts
 from tests.parquet.test_thrift import structs, written
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import EditedFile, Items, Struct
 from tests.reads import ask
 
@@ -168,8 +168,7 @@ def test_a_changed_byte_is_noticed(at: int, change: int) -> None:
 def test_keys_that_a_rewrite_carried_along() -> None:
     """pyarrow gives a file's keys with its schema, and writes them into the next file: the bytes are not there."""
     table = pq.ParquetFile(pa.BufferReader(BASE)).read()
-    sink = io.BytesIO()
-    pq.write_table(table.slice(5, 100), sink)
+    data = parquet_bytes(table.slice(5, 100))
 
     async def stale(file: asyncpq.File) -> None:
         assert list(file.embedded_indexes) == ["good"]
@@ -177,7 +176,7 @@ def test_keys_that_a_rewrite_carried_along() -> None:
             await file.embedded_index("good")
         assert "embed the index again" in str(caught.value)
 
-    ask(sink.getvalue(), stale)
+    ask(data, stale)
 
     async def dropped(file: asyncpq.File) -> None:
         assert file.embedded_indexes == {}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from typing import Any, NamedTuple
 
 import fsspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as encryption
 import pytest
 
@@ -18,6 +16,7 @@ from asyncpq import AccessPlan
 from asyncpq.objects.read_plan import skips_pages
 from asyncpq.pruning.access_plan import RowGroupLayout
 from asyncpq.pruning.row_ranges import RowRanges
+from tests.parquet_bytes import parquet_bytes
 from tests.reads import ask
 
 
@@ -112,10 +111,9 @@ def test_plans_are_joined_with_plans_only(operation: str) -> None:
 
 
 def test_files_take_nothing_else_for_a_plan() -> None:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"id": [1]}), sink)
+    data = parquet_bytes(pa.table({"id": [1]}))
     with pytest.raises(asyncpq.InvalidOptionError, match="AccessPlan"):
-        ask(sink.getvalue(), lambda file: file.read(access=[0]))  # type: ignore[arg-type]
+        ask(data, lambda file: file.read(access=[0]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +135,8 @@ def test_holes_that_are_worth_an_index(rows: RowRanges, gap_bytes: int, skips: b
 
 def test_encrypted_files_heed_plans() -> None:
     table = pa.table({"id": range(1000), "tags": [[row, row + 1] if row % 3 else None for row in range(1000)]})
-    sink = io.BytesIO()
     keys = encryption.create_encryption_properties(footer_key=b"0123456789012345")
-    pq.write_table(table, sink, encryption_properties=keys, row_group_size=300, write_page_index=True)
+    data = parquet_bytes(table, encryption_properties=keys, row_group_size=300, write_page_index=True)
     opening = encryption.create_decryption_properties(footer_key=b"0123456789012345")
     plan = AccessPlan.row_groups([0, 2]) - AccessPlan.row_ranges([(10, 290)])
 
@@ -149,7 +146,7 @@ def test_encrypted_files_heed_plans() -> None:
             assert await file.count(access=plan) == 320
             return await file.read(where=asyncpq.col("id") != 605, access=plan)
 
-    fsspec.filesystem("memory").pipe_file("/reads/encrypted.parquet", sink.getvalue())
+    fsspec.filesystem("memory").pipe_file("/reads/encrypted.parquet", data)
     rows = [row for row in [*range(10), *range(290, 300), *range(600, 900)] if row != 605]
     assert asyncio.run(question()).equals(table.take(rows))
 

@@ -7,7 +7,6 @@ refuses, too; where pyarrow gives up, since its casts cannot hold a number, plai
 from __future__ import annotations
 
 import datetime as dt
-import io
 import math
 import uuid
 from decimal import Decimal
@@ -22,6 +21,7 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import CompareOp, Comparison, Expression, In, Not
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import DAY, EVERY_LITERAL, UTC, array, model, oracle, without_views
 from tests.reads import DISTRUSTING, TRUSTING, ask
 
@@ -101,10 +101,8 @@ def _file(kind: str) -> bytes:
     spread = [None, *held, held[-1], None]
     column = array(kind, spread) if kind in ("uuid", "dictionary") else pa.array(spread, type_)
     table = pa.table({"x": column, "n": pa.array(range(len(spread)))})
-    sink = io.BytesIO()
     pages = {"max_rows_per_page": 2, "write_batch_size": 2, "write_page_index": True}
-    pq.write_table(table, sink, row_group_size=4, use_dictionary=False, **pages)
-    return sink.getvalue()
+    return parquet_bytes(table, row_group_size=4, use_dictionary=False, **pages)
 
 
 _OPS: tuple[CompareOp, ...] = ("==", "!=", "<", ">=")  # the others mirror them

@@ -11,7 +11,6 @@ import operator
 import struct
 from collections.abc import Sequence
 from functools import reduce
-from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression, In, KeyIn, parse_where, simplify
 from tests.example_counts import examples
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import EditedFile
 from tests.predicates import oracle
 from tests.reads import ask
@@ -47,11 +47,10 @@ def _array(values: Sequence[float | None], type_: pa.DataType) -> pa.Array:
 
 
 def _file(table: pa.Table, group: int, nan_counts: bool, **options: Any) -> bytes:
-    sink = BytesIO()
-    pq.write_table(table, sink, row_group_size=group, **options)
+    data = parquet_bytes(table, row_group_size=group, **options)
     if not nan_counts:
-        return sink.getvalue()
-    file = EditedFile(sink.getvalue())
+        return data
+    file = EditedFile(data)
     for number in range(-(-table.num_rows // group)):
         held = table["x"].slice(number * group, group)
         if pc.any(pc.is_finite(held)).as_py() or not pc.any(pc.is_nan(held)).as_py():

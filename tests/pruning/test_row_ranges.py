@@ -95,8 +95,9 @@ def test_positions(rows: frozenset[int], start: int, stop: int) -> None:
         assert ranges.row_at(position) == row
     for row in range(SPAN):
         assert (row in ranges) is (row in rows)
-    with pytest.raises(IndexError):
-        ranges.row_at(len(listed))
+    for position in (-1, len(listed)):
+        with pytest.raises(IndexError, match=f"position {position} does not exist"):
+            ranges.row_at(position)
 
 
 def test_extremes() -> None:

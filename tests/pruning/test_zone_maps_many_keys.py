@@ -3,7 +3,6 @@ left that its statistics rule out."""
 
 from __future__ import annotations
 
-import io
 import pickle
 from typing import Any
 
@@ -17,6 +16,7 @@ import asyncpq
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import And, Expression, In, KeyIn, Not, Or, atoms
 from asyncpq.pruning.zone_maps import RowGroupZones, has_many_keys, narrowed
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import OpenFile
 
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -37,19 +37,15 @@ def cases(draw: st.DrawFn) -> tuple[pa.Array, bytes, list[Any]]:
     type_ = draw(st.sampled_from(KINDS))
     values = TYPES[type_]
     column = pa.array(draw(st.lists(st.none() | values, min_size=1, max_size=12)), type_)
-    sink = io.BytesIO()
-    pq.write_table(
-        pa.table({"x": column}),
-        sink,
-        row_group_size=draw(st.integers(1, 12)),
-        write_statistics=draw(st.integers(0, 4)) > 0,
+    data = parquet_bytes(
+        pa.table({"x": column}), row_group_size=draw(st.integers(1, 12)), write_statistics=draw(st.integers(0, 4)) > 0
     )
     known = [value for value in column.to_pylist() if value is not None]
     member = values | st.sampled_from(known) if known else values
     keys = draw(st.lists(member, min_size=17, max_size=40))
     if draw(st.integers(0, 5)) == 0:
         keys.append(None)
-    return column, sink.getvalue(), keys
+    return column, data, keys
 
 
 def zones_of(data: bytes) -> Any:
@@ -86,15 +82,12 @@ def test_every_row_has_the_same_result(case: tuple[pa.Array, bytes, list[Any]], 
     ],
 )
 def test_keys_outside_of_the_bounds_are_left_out(node: Any, values: list[Any], keys: Any, left: int) -> None:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"x": values}), sink)
-    assert num_keys(narrowed(node("x", tuple(keys)), zones_of(sink.getvalue()))) == left
+    data = parquet_bytes(pa.table({"x": values}))
+    assert num_keys(narrowed(node("x", tuple(keys)), zones_of(data))) == left
 
 
 def test_what_need_not_be_narrowed_stays_itself() -> None:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"x": [0, 100], "y": [1, 2]}), sink)
-    zones = zones_of(sink.getvalue())
+    zones = zones_of(parquet_bytes(pa.table({"x": [0, 100], "y": [1, 2]})))
     for expr in (
         In("x", tuple(range(100))),  # all of them may be there
         In("x", tuple(range(200, 210))),  # they are few

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import io
 import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.lookup_cost import KEYS
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://bucket/file.parquet"
 REQUESTS = asyncpq.RequestOptions(latency_s=0.03, bandwidth_bytes_s=200e6, tail_bytes=64 * 1024)
@@ -52,9 +51,7 @@ def trips() -> pa.Table:
 
 
 def encoded(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **{**GOOD, **options})
-    return sink.getvalue()
+    return parquet_bytes(table, **{**GOOD, **options})
 
 
 def some_keys(table: pa.Table, column: str, count: int = KEYS) -> list[Any]:

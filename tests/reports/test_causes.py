@@ -16,7 +16,7 @@ from asyncpq.indexing import Keys
 from asyncpq.reports import causes, why
 from asyncpq.reports.documents import Cause, Why
 from asyncpq.testing import Fault, ObjectServer
-from tests.reads import parquet
+from tests.parquet_bytes import parquet_bytes
 from tests.reports.counted_time import counted_time
 
 
@@ -190,7 +190,7 @@ async def test_tiny_files(tmp_path: Path) -> None:
 async def test_a_search_for_newer_files_is_no_failure(tmp_path: Path) -> None:
     async with ObjectServer() as server:
         for number in range(2):
-            server.put(f"bucket/lake/{number}.parquet", parquet(rows(), **PAGES))
+            server.put(f"bucket/lake/{number}.parquet", parquet_bytes(rows(), **PAGES))
         async with asyncpq.Session(server.storage_options, requests=asyncpq.RequestOptions(**PRICES)) as session:
             await session.build_index("s3://bucket/lake/", [Keys("id")])
             lake = await session.open_dataset("s3://bucket/lake/", view="snapshot")
@@ -204,7 +204,7 @@ async def test_a_search_for_newer_files_is_no_failure(tmp_path: Path) -> None:
 
 async def test_throttling() -> None:
     async with ObjectServer() as server:
-        server.put("bucket/a.parquet", parquet(rows(), **PAGES))
+        server.put("bucket/a.parquet", parquet_bytes(rows(), **PAGES))
         throttled = iter([True, True])
         server.faults = lambda request: Fault(status=503) if next(throttled, False) else None
         retry = asyncpq.RetryOptions(backoff_base_s=0.2, backoff_max_s=0.2)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -17,12 +15,11 @@ from asyncpq.reports.diagnosis import versions
 from asyncpq.reports.documents import Diagnosis
 from asyncpq.testing import Fault, ObjectServer
 from localstack.seed import seed, storage_options
+from tests.parquet_bytes import parquet_bytes
 
 
 def data(rows: int = 400_000) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"x": pa.array(range(rows), pa.int64())}), sink, compression="none", use_dictionary=False)
-    return sink.getvalue()
+    return parquet_bytes(pa.table({"x": pa.array(range(rows), pa.int64())}), compression="none", use_dictionary=False)
 
 
 async def test_without_a_url_nothing_is_asked() -> None:

@@ -25,6 +25,7 @@ from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.reports.documents import Inspection
 from asyncpq.reports.inspection import sorted_as, value_text
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import metadata_of
 from tests.parquet_samples import DATA
 
@@ -49,9 +50,7 @@ def table(rows: int = ROWS) -> pa.Table:
 
 
 def written(data: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(data, sink, **{"row_group_size": 1000, "write_page_index": True, "data_page_size": 1000, **options})
-    return sink.getvalue()
+    return parquet_bytes(data, **{"row_group_size": 1000, "write_page_index": True, "data_page_size": 1000, **options})
 
 
 async def inspected(data: bytes, *, pages: bool = True, tail_bytes: int = 640 * 1024) -> Inspection:
@@ -278,9 +277,7 @@ NOON = dt.datetime(2026, 11, 24, 12, 30, 5, 120_000)
 
 
 def texts(values: list[Any], type_: pa.DataType) -> tuple[str, str]:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"c": pa.array(values, type_)}), sink)
-    metadata = metadata_of(sink.getvalue())
+    metadata = metadata_of(parquet_bytes(pa.table({"c": pa.array(values, type_)})))
     leaf, group = metadata.schema.leaves[0], metadata.row_groups[0]
     assert metadata.column_orders is not None
     order = order_of(leaf, metadata.column_orders[0])

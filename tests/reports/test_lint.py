@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import random
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ import pytest
 import asyncpq
 from asyncpq.reports.documents import Lint
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import DATA
 from tests.reports.lookups import REQUESTS, Cost, encoded, finding, linted, measured, rules, trips
 
@@ -350,6 +350,5 @@ def test_the_blocking_form(tmp_path: Path) -> None:
 
 
 async def test_an_empty_file() -> None:
-    sink = io.BytesIO()
-    pq.write_table(trips().slice(0, 0), sink)
-    assert (await linted(sink.getvalue()))["findings"] == []
+    data = parquet_bytes(trips().slice(0, 0))
+    assert (await linted(data))["findings"] == []

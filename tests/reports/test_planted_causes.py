@@ -22,7 +22,7 @@ from asyncpq.page_map.picture_data import picture
 from asyncpq.reports import why
 from asyncpq.reports.documents import Lint, TimeSplit, Why
 from asyncpq.testing import Fault, ObjectServer
-from tests.reads import parquet
+from tests.parquet_bytes import parquet_bytes
 from tests.reports.counted_time import counted_time
 
 ROWS = 200_000
@@ -119,7 +119,7 @@ def of_polars(folder: Path) -> Path:
 
 
 def of_an_old_writer(folder: Path) -> Path:
-    data = parquet(
+    data = parquet_bytes(
         table(text=[f"{number:09}" for number in range(ROWS)]),
         **{**GOOD, "write_page_index": False, "row_group_size": ROWS // 40},
     )
@@ -255,7 +255,7 @@ async def test_a_first_read_of_a_process_says_so(tmp_path: Path, monkeypatch: py
 
 async def test_a_slow_cache_on_disk(tmp_path: Path) -> None:
     async with ObjectServer() as server:
-        server.put("bucket/a.parquet", parquet(table(), **GOOD))
+        server.put("bucket/a.parquet", parquet_bytes(table(), **GOOD))
         document: Why | None = None
         for _ in range(2):
             async with asyncpq.Session(server.storage_options, disk_cache=tmp_path) as session:
@@ -277,7 +277,7 @@ async def test_requests_that_fail_at_first(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(why, "_log", log)
     async with ObjectServer() as server:
-        server.put("bucket/a.parquet", parquet(table(), **GOOD))
+        server.put("bucket/a.parquet", parquet_bytes(table(), **GOOD))
         throttled = iter([True, True])
         retry = asyncpq.RetryOptions(backoff_base_s=0.2, backoff_max_s=0.2)
         async with asyncpq.Session(

@@ -21,7 +21,7 @@ from asyncpq.reports import why
 from asyncpq.reports.documents import TimeSplit, Why
 from asyncpq.reports.why import why_text
 from asyncpq.testing import Fault, ObjectServer
-from tests.reads import parquet
+from tests.parquet_bytes import parquet_bytes
 from tests.reports.counted_time import counted_time
 
 ROWS, GROUP = 4000, 1000
@@ -37,7 +37,7 @@ def content(**options: Any) -> bytes:
         }
     )
     pages = {"max_rows_per_page": 100, "write_batch_size": 100, "use_dictionary": False, "write_page_index": True}
-    return parquet(table, row_group_size=GROUP, **{**pages, **options})
+    return parquet_bytes(table, row_group_size=GROUP, **{**pages, **options})
 
 
 CONTENT = content()

@@ -21,6 +21,7 @@ from asyncpq.scan.early_decoding import EarlyDecoding
 from asyncpq.storage import base
 from asyncpq.testing import Fault, ObjectServer, WrappedStore, wrap_store
 from asyncpq.testing.stores import Fetch, StoreCall
+from tests.parquet_bytes import parquet_bytes
 from tests.scan.test_file_scan import tasks
 
 URL = "s3://lake/file.parquet"
@@ -29,10 +30,8 @@ KEYS = [*range(50, 20_000, 500)]  # of every second page: no two row groups shar
 
 
 def parquet(table: pa.Table = TABLE) -> bytes:
-    sink = io.BytesIO()
     options: dict[str, Any] = {"write_page_index": True, "use_dictionary": False, "write_page_checksum": True}
-    pq.write_table(table, sink, row_group_size=5000, max_rows_per_page=250, write_batch_size=250, **options)
-    return sink.getvalue()
+    return parquet_bytes(table, row_group_size=5000, max_rows_per_page=250, write_batch_size=250, **options)
 
 
 class LastHeld(WrappedStore):

@@ -19,8 +19,8 @@ from asyncpq import col
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.reports.documents import PlanDocument
 from asyncpq.scan.fates import KEPT
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import metadata_of
-from tests.reads import parquet
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import FileFates
@@ -37,7 +37,7 @@ def data(*, index: bool = True, bloom: bool = False) -> bytes:
             "name": [f"name {row:09d}" for row in range(ROWS)],
         }
     )
-    return parquet(
+    return parquet_bytes(
         table,
         row_group_size=GROUP,
         max_rows_per_page=PAGE,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -22,6 +20,7 @@ from asyncpq.parquet.schema import Projection
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.file_scan import column_sets
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://lake/file.parquet"
 ROWS = 20_000
@@ -29,11 +28,9 @@ MIB = 1 << 20
 
 
 def parquet() -> bytes:
-    sink = io.BytesIO()
     table = pa.table({"id": pa.array(range(ROWS), pa.int64()), "value": pa.array([row * 7 for row in range(ROWS)])})
-    pq.write_table(
+    return parquet_bytes(
         table,
-        sink,
         row_group_size=5000,
         max_rows_per_page=250,
         write_batch_size=250,
@@ -42,7 +39,6 @@ def parquet() -> bytes:
         use_dictionary=False,
         compression="none",
     )
-    return sink.getvalue()
 
 
 DATA = parquet()
@@ -272,9 +268,10 @@ async def test_view_types(server: ObjectServer, dictionary: bool) -> None:
             "data": pa.array([None if value is None else value.encode() for value in values], pa.binary_view()),
         }
     )
-    sink = io.BytesIO()
-    pq.write_table(table, sink, use_dictionary=dictionary, write_page_index=True, max_rows_per_page=30)
-    server.put("lake/views.parquet", sink.getvalue())
+    server.put(
+        "lake/views.parquet",
+        parquet_bytes(table, use_dictionary=dictionary, write_page_index=True, max_rows_per_page=30),
+    )
     async with session(server) as s:
         file = await s.open_file("s3://lake/views.parquet")
         assert (await file.read()).equals(table)
@@ -320,11 +317,10 @@ async def test_a_scan_holds_its_budget_and_a_few_decoded_units() -> None:
     numbers = pa.array(np.random.default_rng(5).integers(1, 1 << 62, num_rows))
     offsets = pa.array(np.arange(num_rows + 1) // 16, pa.int32())
     lists = pa.ListArray.from_arrays(offsets, numbers.slice(0, num_rows // 16))
-    sink = io.BytesIO()
     table = pa.table({"a": numbers, "b": numbers, "c": numbers, "d": numbers, "lists": lists})
-    pq.write_table(table, sink, compression="none", use_dictionary=False, data_page_size=64 * 1024)
+    data = parquet_bytes(table, compression="none", use_dictionary=False, data_page_size=64 * 1024)
     async with ObjectServer() as server, session(server, unit_bytes=2 * MIB, in_flight_bytes=4 * MIB) as s:
-        server.put("lake/file.parquet", sink.getvalue())
+        server.put("lake/file.parquet", data)
         scan = (await s.open_file(URL)).scan()
         before = pa.total_allocated_bytes()
         async with scan:

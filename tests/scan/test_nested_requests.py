@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from asyncpq import col
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.testing import ObjectServer
 from tests.costs import parts_of, trace
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import OpenFile
 
 pytestmark = pytest.mark.io
@@ -44,12 +44,10 @@ def sample(**options: Any) -> bytes:
             "tags": pa.array([[(f"k{row % 7}", row)] for row in range(ROWS)], pa.map_(pa.string(), pa.int64())),
         }
     )
-    sink = io.BytesIO()
     written = {"max_rows_per_page": 100, "data_page_size": 1200, "write_batch_size": 20, "compression": "none"}
-    pq.write_table(
-        table, sink, **{**written, "use_dictionary": ["tags.key_value.key"], "write_page_index": True, **options}
+    return parquet_bytes(
+        table, **{**written, "use_dictionary": ["tags.key_value.key"], "write_page_index": True, **options}
     )
-    return sink.getvalue()
 
 
 @pytest.fixture(params=["1.0", "2.0"])

@@ -14,6 +14,7 @@ import pytest
 import asyncpq
 from asyncpq.testing import ObjectServer
 from tests.costs import cost_of
+from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://lake/file.parquet"
 ROWS = 200_000
@@ -21,12 +22,10 @@ ROWS = 200_000
 
 def parquet() -> bytes:
     numbers = np.random.default_rng(7).integers(1, 1 << 62, ROWS)
-    sink = io.BytesIO()
     table = pa.table({"a": numbers, "b": numbers})
-    pq.write_table(
-        table, sink, row_group_size=ROWS // 2, data_page_size=64 * 1024, use_dictionary=False, write_page_index=True
+    return parquet_bytes(
+        table, row_group_size=ROWS // 2, data_page_size=64 * 1024, use_dictionary=False, write_page_index=True
     )
-    return sink.getvalue()
 
 
 async def drain(file: asyncpq.File) -> int:

@@ -5,12 +5,10 @@ The server's own log is compared, not the client's account of itself; the client
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -19,6 +17,7 @@ from asyncpq.caching.entry_format import ContentKey
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from tests.costs import Part, cost_of, parts_of, trace, walked_parts
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.io
 
@@ -36,10 +35,8 @@ def sample(*, page_index: bool = True) -> bytes:
             "price": pa.array([row * 0.5 for row in range(ROWS)], pa.float64()),
         }
     )
-    sink = io.BytesIO()
-    pq.write_table(
+    return parquet_bytes(
         table,
-        sink,
         row_group_size=2000,
         max_rows_per_page=500,
         data_page_size=4000,
@@ -48,7 +45,6 @@ def sample(*, page_index: bool = True) -> bytes:
         use_dictionary=["event"],
         write_page_index=page_index,
     )
-    return sink.getvalue()
 
 
 DATA = sample()
@@ -356,9 +352,7 @@ async def test_what_metrics_print(server: ObjectServer) -> None:
 
 
 async def test_long_lists_of_columns_are_cut(server: ObjectServer) -> None:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({f"c{at}": [at] for at in range(100)}), sink)
-    server.put("lake/wide.parquet", sink.getvalue())
+    server.put("lake/wide.parquet", parquet_bytes(pa.table({f"c{at}": [at] for at in range(100)})))
     async with session(server, requests={"tail_bytes": 8}) as s:
         text = (await (await s.open_file("s3://lake/wide.parquet")).plan()).explain()
     assert "columns: c0, " in text
@@ -413,9 +407,7 @@ async def test_what_was_learnt_holds_for_one_version(server: ObjectServer) -> No
         await file.read(columns=["id"])
         assert (await file.plan(columns=["id"], where=col("id") == 15)).learnt == ("id",)
         table = pa.table({"id": pa.array(range(50), pa.int64())})  # its chunk begins at the same byte
-        sink = io.BytesIO()
-        pq.write_table(table, sink)
-        server.put("lake/plain.parquet", sink.getvalue())
+        server.put("lake/plain.parquet", parquet_bytes(table))
         await file.refresh()
         assert (await file.plan(columns=["id"], where=col("id") == 15)).learnt == ()
         assert (await file.take([10], columns=["id"])).column("id").to_pylist() == [10]

@@ -14,7 +14,6 @@ import pandas as pd  # type: ignore[import-untyped]  # it has no stubs here
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -22,6 +21,7 @@ from asyncpq import ExpressionError, PredicateTypeError, QueryError, col
 from asyncpq.expressions import Comparison
 from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalars
 from asyncpq.scan.request import LookupKeys, column_names
+from tests.parquet_bytes import parquet_bytes
 from tests.reads import ask
 
 TABLE = pa.table(
@@ -43,9 +43,7 @@ TABLE = pa.table(
 
 @pytest.fixture(scope="module")
 def data() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(TABLE, sink, row_group_size=2, write_page_index=True)
-    return bytes(sink.getvalue())
+    return parquet_bytes(TABLE, row_group_size=2, write_page_index=True)
 
 
 def generated(values: Any) -> Iterator[Any]:

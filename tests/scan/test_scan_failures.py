@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.faults
 
 
 @pytest.mark.parametrize("kind", ["file", "dataset"])
 async def test_units_behind_one_that_failed_take_no_turn(kind: str) -> None:
-    sink = io.BytesIO()
     table = pa.table({"id": [os.urandom(200) for _ in range(80)]})
-    pq.write_table(table, sink, row_group_size=10, compression="none", use_dictionary=False)
+    data = parquet_bytes(table, row_group_size=10, compression="none", use_dictionary=False)
     requests = asyncpq.RequestOptions(tail_bytes=1500, gap_bytes=0)
     limits, retry = asyncpq.LimitOptions(unit_bytes=1), asyncpq.RetryOptions(max_attempts=1)
     async with ObjectServer() as server:
-        server.put("bucket/lake/0.parquet", sink.getvalue())
+        server.put("bucket/lake/0.parquet", data)
         async with asyncpq.Session(server.storage_options, requests=requests, retry=retry, limits=limits) as session:
             opened: asyncpq.File | asyncpq.Dataset = await session.open_file("s3://bucket/lake/0.parquet")
             if kind == "dataset":

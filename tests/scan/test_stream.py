@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +17,13 @@ import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import blocking, col
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.sampled(2)
 
@@ -43,9 +42,7 @@ def table(number: int) -> pa.Table:
 
 
 def parquet(number: int) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table(number), sink, row_group_size=100, compression="none", use_dictionary=False)
-    return sink.getvalue()
+    return parquet_bytes(table(number), row_group_size=100, compression="none", use_dictionary=False)
 
 
 WHOLE = pa.concat_tables([table(number) for number in range(FILES)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,13 +11,13 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
-import pyarrow.parquet as pq
 import uvicorn
 
 from asyncpq.serve import Service
 from asyncpq.serve.configuration import Configuration, parse_configuration, token_digest
 from asyncpq.serve.server import watch_connections
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 TOKEN = "a token for everything"
 NORTH = "a token for the rows of north"
@@ -43,9 +42,7 @@ def trips(rows: int = ROWS, first: int = 0) -> pa.Table:
 
 
 def parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=700, data_page_size=2048, write_page_index=True)
-    return sink.getvalue()
+    return parquet_bytes(table, row_group_size=700, data_page_size=2048, write_page_index=True)
 
 
 def write_lake(folder: Path) -> pa.Table:

@@ -7,11 +7,11 @@ import sys
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 OPEN = """
 import asyncio, sys, threading
@@ -111,9 +111,7 @@ def test_while_clients_are_imported(what: str, said: list[str]) -> None:
 
 
 def parquet(rows: int) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": range(rows)}), sink, use_dictionary=False, compression="none")
-    return bytes(sink.getvalue())
+    return parquet_bytes(pa.table({"id": range(rows)}), use_dictionary=False, compression="none")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -18,12 +18,11 @@ import asyncpq
 import asyncpq.blocking
 from asyncpq.indexing import Keys
 from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.servers import self_signed
 from tests.store_backends import FAST_RETRIES
 
-SINK = io.BytesIO()
-pq.write_table(pa.table({"id": [1, 2]}), SINK)
-DATA = SINK.getvalue()
+DATA = parquet_bytes(pa.table({"id": [1, 2]}))
 SECRET = "SECRETSECRET"
 S3FS = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}  # by s3fs's own calls
 
@@ -259,46 +258,43 @@ async def test_a_login_page(server: ObjectServer) -> None:
 # -- TLS ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def in_clear_text() -> AsyncIterator[str]:
-    """Host and port of a server that answers TLS as web servers without it do."""
+@contextlib.asynccontextmanager
+async def answering(answer: bytes, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Host and port of a server that answers whatever it is sent, and closes the connection."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(answer)
         writer.close()
 
-    running = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with running:
+    async with await asyncio.start_server(respond, "127.0.0.1", 0, ssl=context) as running:
         yield f"127.0.0.1:{running.sockets[0].getsockname()[1]}"
 
 
-@pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])
-async def test_a_server_that_speaks_no_tls(in_clear_text: str, kind: str) -> None:
-    options = {"s3": {"key": "a", "secret": "b", "endpoint_url": f"https://{in_clear_text}"}}
-    options["s3"].update(S3FS if kind == "s3fs" else {})  # type: ignore[arg-type]
-    error, requests = await failure(f"https://{in_clear_text}/a" if kind == "http" else "s3://bucket/a", options)
+async def failure_at(place: str, kind: str) -> tuple[asyncpq.AsyncpqError, int]:
+    """The error of a server at ``place``, a scheme with host and port."""
+    options = {"key": "a", "secret": "b", "endpoint_url": place, **(S3FS if kind == "s3fs" else {})}
+    return await failure(f"{place}/a" if kind == "http" else "s3://bucket/a", {"s3": options})
+
+
+def write_instead(kind: str) -> str:
+    """What a hint about the scheme says to write."""
+    return "a url" if kind == "http" else "an endpoint_url"
+
+
+#: What servers without TLS answer to its handshake.
+_IN_CLEAR_TEXT = {"closed": b"", "400": b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"), [("direct", "400"), ("s3fs", "400"), ("http", "400"), ("direct", "closed"), ("http", "closed")]
+)
+async def test_a_server_that_speaks_no_tls(kind: str, answer: str) -> None:
+    async with answering(_IN_CLEAR_TEXT[answer]) as place:
+        error, requests = await failure_at(f"https://{place}", kind)
     assert isinstance(error, asyncpq.TransportError)
-    what = "a url" if kind == "http" else "an endpoint_url"
-    assert error.hint == f"The server may not support TLS: write {what} that begins with http://."
-    assert requests == 1
-
-
-@pytest.mark.parametrize("kind", ["direct", "http"])
-async def test_a_server_that_ends_tls(kind: str) -> None:
-    """It closes the connection, without an answer to the handshake."""
-
-    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(100)
-        writer.close()
-
-    async with await asyncio.start_server(close, "127.0.0.1", 0) as running:
-        place = f"https://127.0.0.1:{running.sockets[0].getsockname()[1]}"
-        options = {"key": "a", "secret": "b", "endpoint_url": place}
-        error, _ = await failure(f"{place}/a" if kind == "http" else "s3://bucket/a", {"s3": options})
-    assert isinstance(error, asyncpq.TransportError)
-    what = "a url" if kind == "http" else "an endpoint_url"
-    assert error.hint == f"The server may not support TLS: write {what} that begins with http://."
+    assert error.hint == f"The server may not support TLS: write {write_instead(kind)} that begins with http://."
+    assert requests == 1 or answer == "closed"
 
 
 #: What servers that expect TLS answer to a request in clear text.
@@ -314,54 +310,41 @@ _REFUSALS = {
 @pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])
 @pytest.mark.parametrize("refusal", _REFUSALS)
 async def test_a_server_that_expects_tls(kind: str, refusal: str) -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(_REFUSALS[refusal])
-        writer.close()
-
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as running:
-        place = f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}"
-        options = {"key": "a", "secret": "b", "endpoint_url": place, **(S3FS if kind == "s3fs" else {})}
-        error, requests = await failure(f"{place}/a" if kind == "http" else "s3://bucket/a", {"s3": options})
-    what = "a url" if kind == "http" else "an endpoint_url"
+    async with answering(_REFUSALS[refusal]) as place:
+        error, requests = await failure_at(f"http://{place}", kind)
     if kind == "s3fs" and refusal != "closed":
         assert isinstance(error, asyncpq.StoreError)  # botocore drops the body
     else:
-        assert error.hint == f"The server may expect TLS on this port: write {what} that begins with https://."
+        hint = f"The server may expect TLS on this port: write {write_instead(kind)} that begins with https://."
+        assert error.hint == hint
     if refusal != "closed" and kind != "s3fs":
         assert requests == 1
 
 
-async def test_a_tls_server_of_python(tmp_path: Path) -> None:
-    crt, key = self_signed(tmp_path)
+def tls_context(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(crt, key)
-    async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
-        error, _ = await failure(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a")
+    context.load_cert_chain(*self_signed(folder))
+    return context
+
+
+async def test_a_tls_server_of_python(tmp_path: Path) -> None:
+    async with answering(b"", tls_context(tmp_path)) as place:
+        error, _ = await failure_at(f"http://{place}", "http")
     assert error.hint == "The server may expect TLS on this port: write a url that begins with https://."
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:0/a", "https://localhost:00/a"])
-async def test_port_0(url: str) -> None:
-    error, requests = await failure(url)
-    assert "port 0, on which no server listens" in error.message
-    endpoint = url.removesuffix("/a")
-    error, more = await failure("s3://bucket/a", {"s3": {"key": "a", "secret": "b", "endpoint_url": endpoint}})
-    assert "port 0, on which no server listens" in error.message
-    assert requests == more == 0
+@pytest.mark.parametrize("host", ["http://127.0.0.1:0", "https://localhost:00"])
+async def test_port_0(host: str) -> None:
+    for kind in ("http", "direct"):
+        error, requests = await failure_at(host, kind)
+        assert "port 0, on which no server listens" in error.message
+        assert requests == 0
 
 
 @pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])
 async def test_a_certificate_that_is_not_trusted(tmp_path: Path, kind: str) -> None:
-    crt, key = self_signed(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(crt, key)
-    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        options = {"s3": {"key": "a", "secret": "b", "endpoint_url": f"https://127.0.0.1:{port}"}}
-        options["s3"].update(S3FS if kind == "s3fs" else {})  # type: ignore[arg-type]
-        error, requests = await failure(f"https://127.0.0.1:{port}/a" if kind == "http" else "s3://bucket/a", options)
+    async with answering(b"", tls_context(tmp_path)) as place:
+        error, requests = await failure_at(f"https://{place}", kind)
     assert isinstance(error, asyncpq.TransportError)
     assert "self-signed certificate" in error.message
     trust = '{"https": {"ssl": ' if kind == "http" else 'client_kwargs={"verify": "ca.pem"}'
@@ -472,10 +455,7 @@ TEXT = "Only columns of strings and binary can be asked so."
         (asyncpq.col("id").contains("a"), TEXT),
         (asyncpq.col("id").like("a%"), TEXT),
         (asyncpq.col("text") == 3, "Give the literal the column's type: str(...), in SQL text in quotes."),
-        (
-            asyncpq.col("day") == 3,
-            "Give the literal the column's type: date.fromisoformat(\"...\"), in SQL DATE '...'.",
-        ),
+        (asyncpq.col("day") == 3, DAY),
         (asyncpq.col("list") == 3, "Of columns of lists only has(value), is_null() and is_valid() can be asked."),
     ],
 )

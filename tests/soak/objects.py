@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 
 ROWS = 6000
 VERSIONS = 4
@@ -30,10 +31,8 @@ def _table(number: int) -> pa.Table:
 
 
 def _written(table: pa.Table, codec: str) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(
+    return parquet_bytes(
         table,
-        sink,
         row_group_size=ROWS // 4,
         max_rows_per_page=250,
         write_batch_size=250,
@@ -43,7 +42,6 @@ def _written(table: pa.Table, codec: str) -> bytes:
         write_page_checksum=True,
         compression=codec,
     )
-    return sink.getvalue()
 
 
 #: What pyarrow reads out of each version's file, and the file.

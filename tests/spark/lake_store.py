@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from botocore.session import Session as BotocoreSession
 
 from localstack.seed import REGION, storage_options
+from tests.parquet_bytes import parquet_bytes
 from tests.spark.credentials import PROVIDER, localstack
 
 
@@ -45,9 +44,7 @@ class LakeStore:
 
     def put_table(self, key: str, table: pa.Table, **options: Any) -> str:
         """As a Parquet file of pyarrow's, written with ``options``. Returns its url."""
-        sink = io.BytesIO()
-        pq.write_table(table, sink, **options)
-        return self.put(key, sink.getvalue())
+        return self.put(key, parquet_bytes(table, **options))
 
     def get(self, key: str) -> bytes:
         with self.client.get_object(Bucket=self.bucket, Key=key)["Body"] as body:

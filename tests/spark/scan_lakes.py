@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,6 @@ def write(path: Path, rows: pa.Table, **options: Any) -> Path:
 
 
 # -- conditions -----------------------------------------------------------------------------------
-
-Spoken = Callable[[Any], str]
 
 
 def literal(rng: random.Random, name: str) -> Any:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+
+from tests.parquet_bytes import parquet_bytes
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
@@ -45,9 +46,7 @@ def _table(number: int, text: str = "x") -> pa.Table:
 
 
 def _file(number: int, text: str = "x") -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(_table(number, text), sink)
-    return bytes(sink.getvalue())
+    return parquet_bytes(_table(number, text))
 
 
 def _options(settings: dict[str, Any]) -> dict[str, str]:

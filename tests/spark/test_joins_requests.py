@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq.blocking
 from asyncpq.indexing import Footers, Keys
 from asyncpq.testing import ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.spark.credentials import PROVIDER, localstack
 
 if TYPE_CHECKING:
@@ -30,9 +29,9 @@ def server() -> Iterator[ObjectServer]:
         for number in range(FILES):
             keys = [n * 7919 % (FILES * ROWS) for n in range(number * ROWS, (number + 1) * ROWS)]
             table = pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array([f"v{key}" for key in keys])})
-            sink = io.BytesIO()
-            pq.write_table(table, sink, write_page_index=True, max_rows_per_page=200)
-            running.put(f"bucket/lake/{number:02}.parquet", sink.getvalue())
+            running.put(
+                f"bucket/lake/{number:02}.parquet", parquet_bytes(table, write_page_index=True, max_rows_per_page=200)
+            )
         with asyncpq.blocking.Session({**running.storage_options, **localstack()}) as session:
             session.build_index(URL, [Keys("k"), Footers()])
         yield running

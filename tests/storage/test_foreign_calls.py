@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import threading
 import time
@@ -13,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -24,6 +22,7 @@ from asyncpq.errors import DeadlineExceededError, TransportError, UsageError
 from asyncpq.storage import fsspec as fsspec_store
 from asyncpq.storage.base import Store
 from asyncpq.storage.fsspec import LEAVE_S, ForeignCalls
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
 #: A call may take 0.3 s.
@@ -35,9 +34,7 @@ SOON_S = 15.0  # the machine may have other work
 
 
 def file() -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"id": range(100)}), buffer)
-    return buffer.getvalue()
+    return parquet_bytes(pa.table({"id": range(100)}))
 
 
 class Silent(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not typed

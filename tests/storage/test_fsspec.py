@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import io
 import os
 import random
 import sys
@@ -16,7 +15,6 @@ from urllib.parse import urlsplit
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.dirfs import DirFileSystem
@@ -37,6 +35,7 @@ from asyncpq.errors import (
 from asyncpq.storage.base import Guarantee, Validator
 from asyncpq.storage.fsspec import FsspecStore, is_young, modified_of, validator_of
 from asyncpq.storage.urls import place_of
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
 
 DATA = random.Random(9).randbytes(300_000)
@@ -419,9 +418,7 @@ def placed() -> Iterator[None]:
         fsspec.register_implementation(filesystem.protocol, filesystem, clobber=True)
     memory = MemoryFileSystem()
     for host in ("one", "two"):
-        buffer = io.BytesIO()
-        pq.write_table(pa.table({"host": [host]}), buffer)
-        memory.pipe_file(f"/{host}/t/a.parquet", buffer.getvalue())
+        memory.pipe_file(f"/{host}/t/a.parquet", parquet_bytes(pa.table({"host": [host]})))
     yield
     memory.store.clear()
 

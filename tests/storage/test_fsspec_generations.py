@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.registry import _registry
@@ -18,15 +16,14 @@ import asyncpq
 from asyncpq.errors import ObjectChangedError, ObjectNotFoundError, StoreError, ThrottledError
 from asyncpq.storage.base import Guarantee, Store, Validator
 from asyncpq.storage.fsspec import FsspecStore
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
 DATA = random.Random(4).randbytes(10_000)
 
 
 def parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="none", use_dictionary=False)
-    return sink.getvalue()
+    return parquet_bytes(table, compression="none", use_dictionary=False)
 
 
 class Bucket:

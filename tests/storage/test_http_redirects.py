@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from yarl import URL
 
@@ -18,6 +16,7 @@ from asyncpq import col
 from asyncpq.storage.base import RangeResult, Validator
 from asyncpq.storage.http import HttpStore, Redirect, RedirectTarget
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.predicates import oracle
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
@@ -27,9 +26,7 @@ LIMITED = asyncpq.RequestOptions(tail_bytes=2000, gap_bytes=0)
 
 
 def parquet(table: pa.Table = TABLE) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, write_page_index=True, data_page_size=4000, write_batch_size=500, use_dictionary=False)
-    return sink.getvalue()
+    return parquet_bytes(table, write_page_index=True, data_page_size=4000, write_batch_size=500, use_dictionary=False)
 
 
 DATA = parquet()

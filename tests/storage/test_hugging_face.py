@@ -22,6 +22,7 @@ from asyncpq.storage.hugging_face import Place, parse_place
 from asyncpq.testing import Fault
 from asyncpq.testing.object_server import Answer, LoggedRequest
 from asyncpq.testing.store_contract import DATA, STORE_CHECKS
+from tests.parquet_bytes import parquet_bytes
 from tests.storage.hub_stub import TOKEN, Hub, running_hub
 from tests.store_backends import FAST_RETRIES, Backend, new_context, open_test_store
 
@@ -29,9 +30,7 @@ TABLE = pa.table({"id": range(20_000), "text": [f"text {number:06d}" for number 
 
 
 def parquet(table: pa.Table = TABLE) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, write_page_index=True, data_page_size=4000, write_batch_size=500, use_dictionary=False)
-    return sink.getvalue()
+    return parquet_bytes(table, write_page_index=True, data_page_size=4000, write_batch_size=500, use_dictionary=False)
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from asyncpq.indexing import FolderBackend, Footers, Keys
 from asyncpq.storage.base import WritableStore, writable
 from asyncpq.storage.responses import SIZE_FIRST
 from tests.costs import cost_of
+from tests.parquet_bytes import parquet_bytes
 from tests.real_stores import STORES, RealStore
 from tests.store_backends import new_context, open_test_store
 from tests.warm_lookups import parquet, table
@@ -72,17 +73,13 @@ ODD_KEYS = [
 
 def small(first: int, rows: int = 3) -> bytes:
     """A file with the ids ``[first, first + rows)``."""
-    sink = io.BytesIO()
     ids = list(range(first, first + rows))
-    pq.write_table(pa.table({"id": ids, "name": [f"row {number}" for number in ids]}), sink)
-    return sink.getvalue()
+    return parquet_bytes(pa.table({"id": ids, "name": [f"row {number}" for number in ids]}))
 
 
 def plain(rows: pa.Table) -> bytes:
     """A file whose size depends only on the number of the rows."""
-    sink = io.BytesIO()
-    pq.write_table(rows.select(["id", "price"]), sink, use_dictionary=False, compression="none", row_group_size=20_000)
-    return sink.getvalue()
+    return parquet_bytes(rows.select(["id", "price"]), use_dictionary=False, compression="none", row_group_size=20_000)
 
 
 @pytest.fixture(scope="module", params=STORES)

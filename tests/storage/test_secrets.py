@@ -9,7 +9,6 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -17,6 +16,7 @@ from asyncpq.storage import open_store
 from asyncpq.storage.base import StoreLimits, Validator
 from asyncpq.storage.responses import strong_etag
 from asyncpq.storage.s3.sigv4 import Credentials, Signer
+from tests.parquet_bytes import parquet_bytes
 
 LIMITS = StoreLimits(4, 2)
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -82,6 +82,4 @@ async def test_sessions_and_files_are_not_pickled() -> None:
 
 
 def parquet() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"a": [1]}), sink)
-    return bytes(sink.getvalue())
+    return parquet_bytes(pa.table({"a": [1]}))

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -21,6 +20,7 @@ from asyncpq.caching.entry_format import ContentKey, PointerKey
 from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES
 from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read_trace, replay, write_trace
 from cache.traces.replay import FOLDER, PAGE, Line, PlainLru, footprint, lines, table, traces, without_scans
+from tests.parquet_bytes import parquet_bytes
 
 as_recorded = pytest.mark.skipif(
     int(version("cachetools").split(".")[0]) < 8,
@@ -129,9 +129,10 @@ def test_records_what_it_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_recorded_session_hits_a_large_cache_always() -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": range(5000)}), sink, max_rows_per_page=500, write_page_index=True)
-    fsspec.filesystem("memory").pipe_file("/traces/file.parquet", bytes(sink.getvalue()))
+    fsspec.filesystem("memory").pipe_file(
+        "/traces/file.parquet",
+        parquet_bytes(pa.table({"id": range(5000)}), max_rows_per_page=500, write_page_index=True),
+    )
     cache = RecordingCache(1 << 24)
 
     async def run() -> None:

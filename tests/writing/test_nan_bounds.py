@@ -21,6 +21,7 @@ from asyncpq import col
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.writing.file_writer import leaves_with_nan, without_bounds
 from tests.example_counts import examples
+from tests.parquet_bytes import parquet_bytes
 
 _FLOATS = st.sampled_from([None, -math.inf, -1.5, -0.0, 0.0, 2.5, math.inf, math.nan])
 SCHEMA = pa.schema(
@@ -65,10 +66,8 @@ def test_leaves_with_nan_are_found(rows: list[dict[str, Any]]) -> None:
 def test_a_footer_loses_the_bounds_of_the_named_chunks_and_nothing_else(data: st.DataObject) -> None:
     rows = data.draw(st.lists(_ROW, min_size=1, max_size=12))
     chunks = data.draw(st.frozensets(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=6))
-    sink = io.BytesIO()
     table = pa.Table.from_pylist(rows, SCHEMA)
-    pq.write_table(table, sink, row_group_size=4, write_page_index=True)
-    written = sink.getvalue()
+    written = parquet_bytes(table, row_group_size=4, write_page_index=True)
     size = int.from_bytes(written[-8:-4], "little")
     footer = written[-8 - size : -8]
     changed = without_bounds(footer, chunks)

@@ -4,7 +4,6 @@ the dataset's type; and they are no wider than statistics are.
 
 from __future__ import annotations
 
-import io
 import shutil
 import zlib
 from decimal import Decimal
@@ -28,6 +27,7 @@ from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCH
 from asyncpq.indexing.key_encoding import is_indexable, normalised
 from asyncpq.indexing.manifest.manifest import BOUNDS_VERSION, decode
 from asyncpq.objects.version import FileVersion
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import EditedFile
 from tests.parquet_samples import OpenFile
 from tests.random_tables import WriterOptions, tables, writer_options
@@ -37,9 +37,7 @@ FILE = 3
 
 
 def write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()
+    return parquet_bytes(table, **options)
 
 
 def rows_of(version: FileVersion, name: str, schema: pa.Schema, partition: dict[str, Any] | None = None) -> pa.Table:

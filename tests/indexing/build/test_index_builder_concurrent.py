@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -16,14 +14,13 @@ from asyncpq.indexing.manifest.commits import files_of
 from asyncpq.options import BuildOptions
 from localstack.seed import seed, storage_options
 from tests.lakes import FEW, rows, write
+from tests.parquet_bytes import parquet_bytes
 
 _OPTIONS = BuildOptions(checkpoint_files=2, max_segments=2)
 
 
 def _bytes(number: int) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(rows(number), sink, row_group_size=40)
-    return sink.getvalue()
+    return parquet_bytes(rows(number), row_group_size=40)
 
 
 async def test_two_builders_and_a_compaction(localstack: str, bucket: str) -> None:

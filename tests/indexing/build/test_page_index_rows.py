@@ -4,7 +4,6 @@ are pyarrow's, page by page."""
 from __future__ import annotations
 
 import asyncio
-import io
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,14 +14,12 @@ import duckdb
 import fsspec
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.decoding.arrow import parquet_bytes
 from asyncpq.expressions.analysis import successor
 from asyncpq.indexing.entry_encoding import by_file
 from asyncpq.objects.version import MadeIndex
@@ -30,6 +27,7 @@ from asyncpq.parquet.page_index import OffsetIndex, decode_column_index, decode_
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, PageBounds, SortOrder, order_of, page_bounds
 from tests.lakes import FILE, ask_known, keep
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import metadata_of
 from tests.parquet_samples import DATA, corpus_files, requires_corpus
 from tests.random_tables import NestedFile, WriterOptions, nested_files, tables, writer_options
@@ -253,9 +251,7 @@ TABLE = pa.table(
 
 
 def write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, use_dictionary=False, **options)
-    return sink.getvalue()
+    return parquet_bytes(table, use_dictionary=False, **options)
 
 
 def by_duckdb(path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -24,6 +22,7 @@ from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.testing import ObjectServer
 from tests.lakes import FOOTERS, indexed
+from tests.parquet_bytes import parquet_bytes
 
 pytestmark = pytest.mark.io
 
@@ -37,10 +36,8 @@ def file_bytes(number: int) -> bytes:
     """Ids ascend over all files, users are in random order; four pages of each column, page index."""
     rows = range(number * ROWS, (number + 1) * ROWS)
     columns = {"id": list(rows), "user": [USERS[row] for row in rows], "text": [f"text {row}" * 20 for row in rows]}
-    sink = io.BytesIO()
     options: dict[str, Any] = {"max_rows_per_page": 250, "write_batch_size": 250, "use_dictionary": False}
-    pq.write_table(pa.table(columns), sink, compression="none", write_page_index=True, **options)
-    return sink.getvalue()
+    return parquet_bytes(pa.table(columns), compression="none", write_page_index=True, **options)
 
 
 @pytest.fixture

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq.testing import ObjectServer
 from tests.lakes import ask_known, keep
+from tests.parquet_bytes import parquet_bytes
 
 KEY = "bucket/file.parquet"
 URL = f"s3://{KEY}"
@@ -19,11 +18,9 @@ ROWS = 1000
 
 
 def file_bytes(tag: int, *, page_index: bool = True) -> bytes:
-    sink = io.BytesIO()
     table = pa.table({"id": range(ROWS), "tag": [tag] * ROWS})
     options = {"write_batch_size": 100, "data_page_size": 400, "use_dictionary": False}
-    pq.write_table(table, sink, write_page_index=page_index, **options)
-    return sink.getvalue()
+    return parquet_bytes(table, write_page_index=page_index, **options)
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import sys
 import time
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq import col
@@ -27,14 +25,13 @@ from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.special_types import struct_of
 from asyncpq.storage.base import Validator
 from tests.leaks import peak_bytes
+from tests.parquet_bytes import parquet_bytes
 
 
 async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float]:
     """Of files that are nowhere: an index knows all of them, and nothing is asked."""
-    sink = io.BytesIO()
     rows = pa.table({f"c{at:02}": range(200) for at in range(20)})
-    pq.write_table(rows, sink, row_group_size=100, max_rows_per_page=50, write_page_index=True)
-    content = sink.getvalue()
+    content = parquet_bytes(rows, row_group_size=100, max_rows_per_page=50, write_page_index=True)
     size = int.from_bytes(content[-8:-4], "little")
     footer = content[-8 - size : -8]
 

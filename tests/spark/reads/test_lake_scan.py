@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.parquet_bytes import parquet_bytes
+
 pytest.importorskip("pyspark")
 
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
@@ -61,10 +63,8 @@ def content(**options: Any) -> bytes:
     columns: dict[str, Any] = {"id": range(ROWS)}
     for name in "abcde":
         columns[name] = [rng.random() for _ in range(ROWS)]
-    sink = pa.BufferOutputStream()
     known = {"row_group_size": 10_000, "max_rows_per_page": 1000, "write_page_index": True, "use_dictionary": False}
-    pq.write_table(pa.table(columns), sink, **{**known, **options})
-    return bytes(sink.getvalue())
+    return parquet_bytes(pa.table(columns), **{**known, **options})
 
 
 def plan(

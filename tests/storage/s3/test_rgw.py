@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import s3fs
 
 import asyncpq
 from asyncpq.errors import AccessDeniedError, CredentialsError, ObjectChangedError, ObjectNotFoundError
+from tests.parquet_bytes import parquet_bytes
 from tests.storage.s3.ceph import MISSING, Gateway, running_gateway
 
 pytestmark = [
@@ -52,9 +52,9 @@ def put(gateway: Gateway, key: str, rows: int, seed: int = 0) -> pa.Table:
     """A file that is larger than the tail which a session fetches first, so that pages cost GETs."""
     noise = random.Random(seed)
     table = pa.table({"id": pa.array(range(rows), pa.int64()), "noise": [noise.randbytes(24) for _ in range(rows)]})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=rows // 4, write_page_index=True, data_page_size=16_384)
-    filesystem(gateway).pipe_file(f"{BUCKET}/{key}", sink.getvalue().to_pybytes())
+    filesystem(gateway).pipe_file(
+        f"{BUCKET}/{key}", parquet_bytes(table, row_group_size=rows // 4, write_page_index=True, data_page_size=16_384)
+    )
     return table
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import time
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -17,14 +15,13 @@ from asyncpq.errors import DeadlineExceededError, ThrottledError, TransportError
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.testing.object_server import LoggedRequest
+from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import DATA, FAST_RETRIES, LIMITS, new_context, open_test_store, opened
 
 
-def parquet_bytes(number: int) -> bytes:
+def ten_rows(number: int) -> bytes:
     """A file of ten rows, one of which has the id ``number``."""
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"id": range(number, number + 10)}), buffer)
-    return buffer.getvalue()
+    return parquet_bytes(pa.table({"id": range(number, number + 10)}))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +156,7 @@ async def test_many_lookups_at_a_store_that_throttles_all_wait_for_their_turn(
     server: ObjectServer, status: int
 ) -> None:
     for number in range(100):
-        server.put(f"bucket/throttled/{number}.parquet", parquet_bytes(number))
+        server.put(f"bucket/throttled/{number}.parquet", ten_rows(number))
     server.faults = TokenBucket(50.0, status)
     before = len(server.log)
     async with asyncpq.Session(storage_options={"s3": server.storage_options}) as session:
