@@ -24,6 +24,7 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
     limit_hint,
 )
+from asyncpq.parquet.column_chunk import KEYS_NEEDED
 from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, alike_chunks, locate_structs
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.statistics import ColumnOrder

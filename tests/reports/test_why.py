@@ -329,7 +329,7 @@ async def test_a_table_s_metadata_that_has_the_answer(tmp_path: Path, monkeypatc
 
 
 def story(tmp_path: Path) -> Why:
-    (tmp_path / "a.parquet").write_bytes(parquet(pa.table({"id": range(1000), "\x1b[31mred": range(1000)})))
+    (tmp_path / "a.parquet").write_bytes(parquet_bytes(pa.table({"id": range(1000), "\x1b[31mred": range(1000)})))
 
     async def told() -> Why:
         async with asyncpq.open_file(tmp_path / "a.parquet") as file:
