@@ -20,7 +20,7 @@ from asyncpq.metrics import MAX_FALLBACKS, ReadMetrics
 from asyncpq.parquet.row_group import RowGroup
 
 ROWS_PER_GROUP = 20
-HOT_CALLS = 148  # of the own functions of asyncpq, for one column
+HOT_CALLS = 150  # of the own functions of asyncpq, for one column
 COLD_CALLS = 436  # for four columns, from a local file
 COLD_MOVES = 113  # between the package's folders, in that lookup
 COLD_MODULES = 37  # that it uses
