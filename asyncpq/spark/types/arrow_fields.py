@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, StructField, StructType, TimestampType
 
-from asyncpq.engine.nested_arrays import with_inner_types
+from asyncpq.engine.array_conversions import with_inner_types
 from asyncpq.spark.types.conversion import LISTS, arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.types.special_types import as_stored, has_variant, spark_type

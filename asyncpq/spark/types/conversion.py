@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 
-from asyncpq.engine.nested_arrays import nested_conversion, variant_conversion
+from asyncpq.engine.array_conversions import nested_conversion, variant_conversion
 from asyncpq.errors import ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError, located
 from asyncpq.spark.types.calendars import FileDates
 from asyncpq.spark.types.leaf_conversion import Convert, LeafRules, leaf_conversion, mismatch
