@@ -184,7 +184,7 @@ class JoinTask:
         """Join batches of the left with the dataset.
 
         Raises:
-            ObjectChangedError: a file was replaced or deleted after the join was planned.
+            ObjectChangedError, ObjectNotFoundError: a file was replaced or deleted after the join was planned.
             AsyncpqError: the errors of :meth:`asyncpq.Dataset.scan`.
         """
         with plan_again_hint(self.pinned.again, self.pinned.index is not None):

@@ -367,11 +367,10 @@ class RewriteTask:
 RewriteRunner: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
-def differs(what: str, folder: str, hint: str = "Report this with the types of the columns.") -> CorruptFileError:
+def differs(what: str, folder: str) -> CorruptFileError:
     """Return the error of a rewrite whose rows (``what``) are not those of the source."""
-    return CorruptFileError(
-        f"{what} differ from the source", url=safe_url(folder), hint=f"Nothing was committed. {hint}"
-    )
+    hint = "Nothing was committed. Report this with the types of the columns."
+    return CorruptFileError(f"{what} differ from the source", url=safe_url(folder), hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)

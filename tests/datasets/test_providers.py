@@ -254,3 +254,15 @@ async def test_what_the_metadata_of_a_table_may_decode_to_is_bounded(tmp_path: P
                 with pytest.raises(asyncpq.ResourceLimitError, match="max_decoded_bytes=4194304") as caught:
                     await reader.read_table(str(path))
                 assert caught.value.url == str(path)
+
+
+async def test_a_fresh_listing_serves_without_the_conditions_of_its_folders() -> None:
+    class Unasked(Listings):
+        async def conditions(self, ask: ScanRequest) -> Expression | None:
+            raise AssertionError("no folder is listed")
+
+    async with asyncpq.Session() as session:
+        operation, listings = session._runtime.operation("files", "x"), Unasked(FILES)
+        listed = ListedFiles(session._runtime, "x", listings, FileSet(FILES, listed_at=time.monotonic()), 600.0)
+        found = await listed.files(ScanRequest(where=col("a") == 1), operation, allow_stale=True)
+        assert (found.files, found.renewal, listings.count) == (FILES, None, 0)

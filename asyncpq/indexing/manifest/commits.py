@@ -137,23 +137,17 @@ async def _long_member(backend: IndexBackend, segment: Segment, operation: Opera
 class Head:
     """The newest snapshot of an index that this process has loaded. A pinned head stays at its snapshot.
 
-    ``checked_at``: the ``time.monotonic()`` of the last search for a newer snapshot. ``root``: replaces the manifest's
+    ``checked_at`` is the ``time.monotonic()`` of the last search for a newer snapshot. ``root`` replaces the manifest's
     own root, which is the url that the files' paths are relative to; None keeps it.
     """
 
     def __init__(
-        self,
-        backend: IndexBackend,
-        manifest: Manifest,
-        checked_at: float | None = None,
-        *,
-        root: str | None = None,
-        pinned: bool = False,
+        self, backend: IndexBackend, manifest: Manifest, *, root: str | None = None, pinned: bool = False
     ) -> None:
         self.pinned = pinned
         self._root = root
         self.manifest: Manifest = self._rooted(manifest)
-        self.checked_at: float = time.monotonic() if checked_at is None else checked_at
+        self.checked_at: float = time.monotonic()
         self._loaded_at = self.checked_at  # of the last load that did not start from a known snapshot
         self._backend = backend
 

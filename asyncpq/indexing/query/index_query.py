@@ -484,8 +484,9 @@ async def read_details(
     few files only."""
     footer_reads = footers.reads(ids)
     bloom_tables = () if query is None else query.bloom_tables
-    query_of_files = SegmentQuery(id_ranges(RowRanges.from_rows(ids)))
-    blooms = [read.segments(table, query_of_files, tolerant=True) for table in bloom_tables]
+    blooms = [
+        read.segments(table, SegmentQuery(id_ranges(RowRanges.from_rows(ids))), tolerant=True) for table in bloom_tables
+    ]
     reads = [*others, *chain.from_iterable(kind_reads for _, kind_reads in footer_reads), *chain.from_iterable(blooms)]
     if not reads:
         return []

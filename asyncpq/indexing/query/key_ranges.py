@@ -49,7 +49,6 @@ from asyncpq.records import dataclass
 Ranges: TypeAlias = tuple[KeyRange, ...]
 
 NULLS: Final = KeyRange(NULL_KEY, VALUE_TAG)
-VALUES: Final = KeyRange(VALUE_TAG, NAN_KEY)
 NANS: Final = KeyRange(NAN_KEY, AFTER_ALL)
 _EVERYTHING: Final = (KeyRange(NULL_KEY, AFTER_ALL),)
 _LOW: Final = itemgetter(0)

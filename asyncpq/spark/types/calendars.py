@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.engine.old_calendars import rebased
+from asyncpq.engine.array_conversions import rebased
 from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, StructField, StructType, TimestampType
 
-from asyncpq.engine.nested_arrays import nested_conversion, variant_conversion, with_inner_types
+from asyncpq.engine.array_conversions import nested_conversion, variant_conversion, with_inner_types
 from asyncpq.errors import ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError, located
 from asyncpq.spark.types.calendars import FileDates, RebaseCalendar, rebase_days, rebase_micros
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY

@@ -1,7 +1,8 @@
-"""Conversions of nested Arrow arrays, made of the conversions of their parts, for engines with types of their own.
+"""Conversions of Arrow arrays, for engines with types of their own: of nested arrays, made of the conversions of their
+parts, and of dates and timestamps in the calendar of old versions of Spark and Hive.
 
-A conversion is made once for a type, and then applied to each batch. None stands for one that changes nothing. Values
-under nulls are undefined, and no conversion of a part gets them.
+A conversion of nested arrays is made once for a type, and then applied to each batch. None stands for one that changes
+nothing. Values under nulls are undefined, and no conversion of a part gets them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from asyncpq.decoding import calendars
 from asyncpq.decoding.arrow import children_of, flattened, validity, with_children
 from asyncpq.decoding.shredded_variant import restoring
+from asyncpq.errors import UnsupportedFeatureError
 
-__all__ = ["nested_conversion", "variant_conversion", "with_inner_types"]
+__all__ = ["nested_conversion", "rebased", "variant_conversion", "with_inner_types"]
 
 _Convert: TypeAlias = Callable[[pa.Array], pa.Array]
 
@@ -106,3 +109,19 @@ def _from_children(
     ``offsets``: where the elements of each list or map begin; None for structs."""
     buffers = [validity(array)] if offsets is None else [validity(array), offsets.buffers()[1]]
     return pa.Array.from_buffers(dtype, len(array), buffers, array.null_count, 0, children)
+
+
+def rebased(array: pa.Array, zone: str | None = None, *, refusal: UnsupportedFeatureError | None = None) -> pa.Array:
+    """Convert dates or timestamps of the hybrid calendar, Julian before 1582-10-15, to the Gregorian calendar. Values
+    that are the same in both stay as they are.
+
+    Args:
+        array: of a type of dates, or of timestamps, whose clocks before 1900 are those of the writer's zone.
+        zone: the writer's time zone; only timestamps before 1900 need it.
+        refusal: the error to raise instead of converting a value.
+
+    Raises:
+        UnsupportedFeatureError: ``refusal``, or the zone of timestamps before 1900 is not known.
+        ArrowInvalid: a value does not fit its type once it is converted.
+    """
+    return calendars.rebased(array, zone, refusal)
