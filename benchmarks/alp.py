@@ -19,8 +19,7 @@ import fsspec
 import pyarrow as pa
 
 import asyncpq
-from asyncpq.decoding.alp import decoded
-from asyncpq.parquet.alp import AlpPage, Vector
+from asyncpq.decoding.alp import AlpPage, Vector, decoded
 from asyncpq.parquet.logical_types import PhysicalType
 from tests.alp_pages import alp_file, encoded
 

@@ -262,7 +262,7 @@ RARE = {
     *("aiohttp", "botocore", "fsspec", "s3fs"),
     *("configparser", "difflib", "email.utils", "encodings.idna", "fractions", "pyarrow.fs", "pyarrow.parquet"),
     *("asyncpq.decoding.field_source", "asyncpq.decoding.nested", "asyncpq.decoding.shredded_variant"),
-    *("asyncpq.parquet.alike_chunks", "asyncpq.parquet.alp", "asyncpq.scan.early_decoding"),
+    "asyncpq.decoding.alp",
     *("asyncpq.objects.embedded_indexes", "asyncpq.objects.loop_threads", "asyncpq.parquet.embedded_index"),
     *("asyncpq.pruning.geometries", "asyncpq.pruning.shredded", "asyncpq.scan.arrow_stream", "asyncpq.scan.prefetch"),
     *("asyncpq.storage.s3.key_listing", "asyncpq.storage.s3.writer"),

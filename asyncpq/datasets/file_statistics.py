@@ -47,8 +47,7 @@ from asyncpq.pruning.geometries import CORNERS, box_condition, coverings, is_ins
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.shredded import shredded_condition
-from asyncpq.pruning.zone_maps import FileBounds, file_zones, value_zones
-from asyncpq.pruning.zones import KnownValues, ZonedColumn, Zones, rows_where
+from asyncpq.pruning.zone_maps import FileBounds, KnownValues, ZonedColumn, Zones, file_zones, rows_where, value_zones
 from asyncpq.scan.page_planner import row_group_zone
 from asyncpq.storage.base import Validator
 

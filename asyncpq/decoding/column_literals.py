@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import is_list
+from asyncpq.decoding.expression_engine import function_type
 from asyncpq.decoding.filter import column_type
-from asyncpq.decoding.function_kernels import function_type
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.decoding.variants import part_type
 from asyncpq.errors import PredicateTypeError

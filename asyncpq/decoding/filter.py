@@ -381,7 +381,7 @@ class _Compiler:
         return lambda arrays: find(column.get(arrays))
 
     def _function(self, expr: FunctionTest) -> Evaluate:
-        from asyncpq.decoding.function_kernels import compared_test, function_kernel  # few predicates have functions
+        from asyncpq.decoding.expression_engine import compared_test, function_kernel  # few predicates have functions
 
         column = self._column(expr.column)
         type_, apply = function_kernel(expr, column.type)

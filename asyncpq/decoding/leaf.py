@@ -34,29 +34,27 @@ from asyncpq.decoding.arrow import (
 from asyncpq.decoding.decoded_size import LeafSize, ValueSlot, largest_value
 from asyncpq.decoding.field_types import dictionary_type, encode_schema, field_types
 from asyncpq.decoding.page import (
+    AT_ONCE_BYTES,
     LENGTH_BYTES,
     DataPage,
     Dictionary,
+    KnownLevels,
     LeafArray,
     PackedPage,
     Picked,
     array_of_plain,
     check_crc_alike,
     common_length,
-    packs_plain,
-    page_header,
-    stop_of_group,
-)
-from asyncpq.decoding.plain import (
-    AT_ONCE_BYTES,
-    KnownLevels,
     decode_dictionary,
     decode_plain,
     decode_plain_run,
+    packs_plain,
+    page_header,
     pages_without,
     plain_width,
     present_run,
     present_values,
+    stop_of_group,
 )
 from asyncpq.decoding.splice import (
     ChunksTemplate,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import operator
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -222,7 +223,7 @@ def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: i
         raise CorruptIndexError(f"the OffsetIndex begins at row {firsts[0]}, not at row 0")
     if firsts[-1] >= num_rows:
         raise CorruptIndexError(f"the OffsetIndex has a page at row {firsts[-1]} of only {num_rows} rows")
-    if any(a >= b for a, b in itertools.pairwise(firsts)):
+    if any(map(operator.ge, firsts, firsts[1:])):
         raise CorruptIndexError("the OffsetIndex's first rows do not increase")
     if min(sizes) <= 0:
         raise CorruptIndexError(f"the OffsetIndex has a page of {min(sizes)} bytes")
@@ -231,7 +232,7 @@ def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: i
             f"the OffsetIndex locates pages at the bytes {offsets[0]} to {offsets[-1] + sizes[-1]}, "
             f"outside their column chunk ({chunk_start} to {chunk_stop})"
         )
-    if any(a + n > b for a, n, b in zip(offsets, sizes, offsets[1:], strict=False)):
+    if any(map(operator.gt, map(operator.add, offsets, sizes), offsets[1:])):
         raise CorruptIndexError("the OffsetIndex's pages overlap or are out of order")
 
 
@@ -240,10 +241,11 @@ def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
 
     Some writers leave the page headers out of the sizes (xitongsys/parquet-go), so pages would be cut off.
     """
-    for offset, size, following in zip(index.offsets, index.sizes, [*index.offsets[1:], chunk_stop], strict=True):
-        if offset + size != following:
+    stops, followers = map(operator.add, index.offsets, index.sizes), (*index.offsets[1:], chunk_stop)
+    for stop, following in zip(stops, followers, strict=True):
+        if stop != following:
             raise CorruptIndexError(
-                f"the OffsetIndex has a page that ends at byte {offset + size}, but the next page "
+                f"the OffsetIndex has a page that ends at byte {stop}, but the next page "
                 f"or the end of the column chunk is at byte {following}"
             )
 

@@ -146,7 +146,7 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[An
     if code is None:
         raise CorruptIndexError("the column's bounds have no defined order", column=leaf.dotted)
     size = struct.calcsize(f"<{code}")
-    if any(len(value) != size for value in raw):
+    if not {size}.issuperset(map(len, raw)):
         raise CorruptIndexError(f"a bound's length is not the {size} bytes of its type", column=leaf.dotted)
     numbers: list[Any] = list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
     width = logical.bit_width if (logical := leaf.element.logical_type) is not None else None

@@ -17,7 +17,7 @@ from asyncpq.parquet.column_chunk import Box
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Leaf
-from asyncpq.pruning.zones import Zones
+from asyncpq.pruning.zone_maps import Zones
 
 GEO: Final = "geo"
 """Key-value metadata of GeoParquet: a JSON object."""

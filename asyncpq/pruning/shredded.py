@@ -16,7 +16,7 @@ from typing import Final
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Like, StartsWith, VariantTest
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf, ParquetSchema
-from asyncpq.pruning.zones import Zones
+from asyncpq.pruning.zone_maps import Zones
 
 _TESTS: Final = (Comparison, In, IsNull, KeyIn, Like, StartsWith)
 _INTEGERS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

@@ -7,12 +7,13 @@ were delivered already.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -28,15 +29,17 @@ from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import NamedTuple
 from asyncpq.scan.page_keeper import PageKeeper
+from asyncpq.storage.threads import end_tasks
 
-if TYPE_CHECKING:
-    from asyncpq.scan.early_decoding import Arrived, EarlyDecoding
+T = TypeVar("T")
 
-_UNITS_AHEAD = 3
+_UNITS_AHEAD = 3  # at least: one is consumed or decoded
 _NUM_PLANNED = attrgetter("rows.num_rows")
 _SETS = 16  # of columns, for each thread that decodes them
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
 _INLINE_GROWTH = 16  # the event loop decodes to at most this many times inline_decode_bytes
+
+Arrived: TypeAlias = list[tuple[ContentKey, Any]]  # the items of a piece, by cache key, in its order
 
 
 class Fetched(NamedTuple):
@@ -67,6 +70,86 @@ class _Decoded(NamedTuple):
     match: _Match
     table: pa.Table | None  # its rows; None if none match, or rows are only counted
     pages: int  # that were decoded
+
+
+class EarlyDecoding(Generic[T]):
+    """Starts to decode each of ``pieces`` once all of its items have come: the ``Arrivals`` of one fetch.
+
+    A lookup of a thousand keys in 400 MB, at 4 MB/s a connection, takes 1.92 s, and 2.2 s if decoding begins with the
+    last byte.
+
+    ``decode`` returns a coroutine that decodes one piece. ``asked`` is called first, with the parts that no cache had.
+    The caller must :meth:`close` it.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[RowGroupPiece],
+        decode: Callable[[RowGroupPiece, Arrived], Coroutine[Any, Any, T]],
+        asked: Callable[[Collection[ContentKey]], None],
+    ) -> None:
+        self._pieces = pieces
+        self._decode = decode
+        self._asked = asked
+        self._keys: list[Sequence[ContentKey]] = []  # of each piece
+        self._place: dict[ContentKey, int] = {}  # the number of the piece, of each item that has not come
+        self._left: list[int] = []  # items that have not come, of each piece
+        self._values: dict[ContentKey, Any] = {}
+        self._tasks: dict[int, asyncio.Task[T]] = {}  # by number of the piece
+
+    def name(self, keys: Sequence[ContentKey]) -> None:
+        """Set the cache keys of all items of the pieces, in order."""
+        start = 0
+        for piece in self._pieces:
+            stop = start + len(piece.items)
+            self._keys.append(keys[start:stop])
+            start = stop
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether parts were fetched: if all came from caches, nothing is decoded early."""
+        return bool(self._left)
+
+    def begin(self, missing: Collection[ContentKey]) -> None:
+        """Prepare for the parts of the pieces, of which ``missing`` are fetched."""
+        self._asked(missing)
+        self._left = [len(keys) for keys in self._keys]
+        for number, keys in enumerate(self._keys):
+            self._place.update(dict.fromkeys(keys, number))
+            if not keys:
+                self._start(number)
+
+    def landed(self, parts: Mapping[ContentKey, Any]) -> None:
+        """Take ``parts``, and start to decode the pieces that they complete."""
+        for key, value in parts.items():
+            number = self._place.pop(key, None)
+            if number is not None:
+                self._values[key] = value
+                self._left[number] -= 1
+                if not self._left[number]:
+                    self._start(number)
+
+    def _start(self, number: int) -> None:
+        arrived = [(key, self._values.pop(key)) for key in self._keys[number]]
+        work = self._decode(self._pieces[number], arrived)
+        self._tasks[number] = asyncio.get_running_loop().create_task(work)
+
+    async def results(self) -> list[T]:
+        """Wait until all pieces are decoded, and return the results in their order. If some fail, raise the error of
+        the first of these in order."""
+        tasks = [self._tasks[number] for number in range(len(self._pieces))]
+        await asyncio.wait(tasks)
+        return [task.result() for task in tasks]
+
+    async def close(self) -> None:
+        """Stop the decoding that still runs, and wait until it has ended; begin no other. Idempotent."""
+        self._place.clear()  # a fetch that ended just before a failure or cancellation may still tell of its parts
+        tasks = list(self._tasks.values())
+        await end_tasks(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # retrieved, else asyncio would log it
+        self._tasks.clear()
 
 
 class FileScan:
@@ -164,8 +247,6 @@ class FileScan:
         def decode(piece: RowGroupPiece, arrived: Arrived) -> Coroutine[Any, Any, _Decoded]:
             allowance = SharedAllowance(self._shape.limits, threads)
             return self.read.source.runtime.in_thread(lambda: self._finish(self._match(piece, arrived, allowance), {}))
-
-        from asyncpq.scan.early_decoding import EarlyDecoding  # few reads need it
 
         return EarlyDecoding(unit.pieces, decode, self._keeper.new.update)
 

@@ -43,8 +43,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import ResolvedAccess
 from asyncpq.pruning.literals import TEXTS
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zone_maps import PageZones, RowGroupPruning, RowGroupZones
-from asyncpq.pruning.zones import KnownValues, rows_where
+from asyncpq.pruning.zone_maps import KnownValues, PageZones, RowGroupPruning, RowGroupZones, rows_where
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns
 from asyncpq.scan.request import predicate_steps

@@ -19,6 +19,8 @@ from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.objects.read_plan import DECODED_AHEAD, Unit
 from asyncpq.objects.runtime import Runtime
 
+_FEW = 4  # a decoded unit of fewer bytes than the fetched ones, divided by this, does not count as decoded ahead
+
 
 class UnitScan(Protocol):
     """Fetches and decodes units, as :class:`asyncpq.scan.file_scan.FileScan` does. Hashable."""
@@ -176,7 +178,10 @@ class Pipeline:
         await self._decode_slots.acquire()
         self._holding_slots.add(id(job))
         begun.set_result(True)
-        return await scan.decode(unit, fetched)
+        tables = await scan.decode(unit, fetched)
+        if sum([table.nbytes for table in tables]) * _FEW < unit.num_bytes:  # as of a filter: no memory to wait for
+            self._release_slot(job)
+        return tables
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
         """Return the next finished unit and its rows, or None at the end. Raises the unit's error.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding import arrow, leaf, plain
+from asyncpq.decoding import arrow, leaf, page
 from asyncpq.decoding.arrow import read_column
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from tests.parquet_bytes import parquet_bytes
@@ -34,7 +34,7 @@ _VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 @st.composite
 def columns(draw: st.DrawFn) -> pa.Array:
     kind = draw(st.sampled_from(list(_VALUES)))
-    most = draw(st.sampled_from([1, 5, plain._FEW_VALUES, plain._FEW_VALUES + 40]))
+    most = draw(st.sampled_from([1, 5, page._FEW_VALUES, page._FEW_VALUES + 40]))
     values = draw(st.lists(_VALUES[kind], min_size=1, max_size=most))
     if draw(st.booleans()):
         values.append(None)
@@ -109,10 +109,10 @@ def test_what_does_not_add_up_is_left_to_pyarrow(payload: bytes) -> None:
     assert isinstance(header, PageHeader)
     column = opened.metadata.schema.leaves[0]
     good = file[chunk.start + header.header_size :][: header.uncompressed_size]
-    found = plain.decode_dictionary(memoryview(good), header, column, chunk.codec, pa.string(), 0)
+    found = page.decode_dictionary(memoryview(good), header, column, chunk.codec, pa.string(), 0)
     assert found is not None
     assert (found[0].to_pylist(), found[1]) == (["abc", "d"], 3)
-    assert plain.decode_dictionary(memoryview(payload), header, column, chunk.codec, pa.string(), 0) is None
+    assert page.decode_dictionary(memoryview(payload), header, column, chunk.codec, pa.string(), 0) is None
 
 
 @pytest.mark.parametrize("type_", [pa.int32(), pa.timestamp("us"), pa.decimal128(38, 2)])

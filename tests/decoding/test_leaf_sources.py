@@ -12,10 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding import leaf, plain
+from asyncpq.decoding import leaf
 from asyncpq.decoding import page as pages
-from asyncpq.decoding.page import LeafArray, PackedPage, common_length
-from asyncpq.decoding.plain import PresentValues, decode_plain_run, pages_without, present_values
+from asyncpq.decoding.page import (
+    LeafArray,
+    PackedPage,
+    PresentValues,
+    common_length,
+    decode_plain_run,
+    pages_without,
+    present_values,
+)
 from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
@@ -320,8 +327,8 @@ def test_pages_of_zstd_are_decompressed_together(monkeypatch: pytest.MonkeyPatch
     source = file.paged()
     for page in file.pages()[1]:
         source.add(page)
-    decompress = Mock(wraps=plain.__dict__["decompress"])
-    monkeypatch.setattr(plain, "decompress", decompress)
+    decompress = Mock(wraps=pages.__dict__["decompress"])
+    monkeypatch.setattr(pages, "decompress", decompress)
     rows = range(5, 20_000, 500)
     assert source.select(RowRanges.from_rows(rows), LIMITS).to_pylist() == [*rows]
     assert decompress.call_count <= 20 // 4
@@ -332,8 +339,8 @@ def test_levels_of_other_pages_are_not_read_again(monkeypatch: pytest.MonkeyPatc
     source = file.paged()
     for page in file.pages()[1]:
         source.add(page)
-    read = Mock(wraps=plain._levels_bytes)
-    monkeypatch.setattr(plain, "_levels_bytes", read)
+    read = Mock(wraps=pages._levels_bytes)
+    monkeypatch.setattr(pages, "_levels_bytes", read)
     rows = range(5, 20_000, 500)
     assert source.select(RowRanges.from_rows(rows), LIMITS).to_pylist() == [*rows]
     assert read.call_count <= 2  # of pages with equally many values

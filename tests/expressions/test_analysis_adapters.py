@@ -45,8 +45,7 @@ from asyncpq.parquet.bloom_filter import xxh64
 from asyncpq.parquet.statistics import ColumnOrder, order_of
 from asyncpq.pruning.bloom_hashes import compile_probes, may_match, plain_encoder
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
-from asyncpq.pruning.zone_maps import FileBounds, file_zones, value_zones
-from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from asyncpq.pruning.zone_maps import FileBounds, ZonedColumn, Zones, file_zones, rows_where, value_zones
 from tests.example_counts import examples
 from tests.parquet_files import PrunedFile
 from tests.predicates import COLUMNS, KINDS, array, arrays, trees

@@ -6,9 +6,8 @@ import contextlib
 import struct
 from collections.abc import Callable, Iterator
 
-from asyncpq.decoding.alp import decoded
+from asyncpq.decoding.alp import AlpPage, decoded
 from asyncpq.errors import FormatError
-from asyncpq.parquet.alp import AlpPage
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.parquet.chunk_pages import NeedMore, decode_page_header
 from asyncpq.parquet.column_chunk import validate_chunk

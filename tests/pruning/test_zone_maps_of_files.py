@@ -18,8 +18,7 @@ from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, col
 from asyncpq.expressions.analysis import Truth
 from asyncpq.pruning.literals import Domain, ValueKind
-from asyncpq.pruning.zone_maps import FileBounds, file_zones, value_zones
-from asyncpq.pruning.zones import Zones, rows_where
+from asyncpq.pruning.zone_maps import FileBounds, Zones, file_zones, rows_where, value_zones
 from tests.example_counts import examples
 from tests.predicates import COLUMNS, INSIDE, KINDS, array, arrays, expressions, oracle, uses
 

@@ -14,8 +14,7 @@ from asyncpq.expressions import Expression, In, KeyIn, col
 from asyncpq.expressions.analysis import Comparable, Incomparable, Truth
 from asyncpq.parquet.statistics import SortOrder, order_of
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
-from asyncpq.pruning.zone_maps import RowGroupPruning
-from asyncpq.pruning.zones import rows_where
+from asyncpq.pruning.zone_maps import RowGroupPruning, rows_where
 from tests.parquet_files import PrunedFile
 from tests.pruning.indexed_file import DAY, FILE, NAN, ROWS, TABLE, leaf
 

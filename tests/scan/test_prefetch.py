@@ -10,8 +10,15 @@ from typing import Any, cast
 import pytest
 
 from asyncpq.errors import ObjectChangedError, UsageError
+from asyncpq.objects.read_plan import DECODED_AHEAD
 from asyncpq.objects.runtime import ByteBudget
 from asyncpq.scan.prefetch import Pipeline, jobs_of
+
+
+class Decoded(int):
+    """The number of a unit, in the place of its rows."""
+
+    nbytes = 10
 
 
 class SlowToEnd:
@@ -135,7 +142,7 @@ class InPairs:
     async def decode(self, unit: Any, fetched: None) -> list[object]:
         async with asyncio.timeout(self.patience_s):
             await self.pair.wait()
-        return [unit.number]
+        return [Decoded(unit.number)]
 
 
 async def _run_in_pairs(last: bool, patience_s: float) -> list[object]:
@@ -182,7 +189,7 @@ class LastFirst:
         else:
             await self.last_is_done.wait()
             await asyncio.sleep(0)
-        return [unit.number]
+        return [Decoded(unit.number)]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -237,3 +244,44 @@ async def test_no_more_is_fetched_ahead_than_the_scan_wants() -> None:
     await pipeline.close()
     assert seen == [[0, 1], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
     assert runtime.budget.used == 0
+
+
+class HeadLast:
+    """A read whose first unit is decoded last, and whose others have ``nbytes`` bytes of rows."""
+
+    ahead_bytes = 1000
+
+    def __init__(self, nbytes: int) -> None:
+        self.rows = SimpleNamespace(nbytes=nbytes)
+        self.decoded: list[int] = []
+        self.head = asyncio.Event()
+
+    async def fetch_unit(self, unit: Any) -> None:
+        return None
+
+    async def decode(self, unit: Any, fetched: None) -> list[object]:
+        if unit.number == 0:
+            await self.head.wait()
+        self.decoded.append(unit.number)
+        return [self.rows]
+
+
+@pytest.mark.parametrize(("nbytes", "others"), [(1, 9), (10, DECODED_AHEAD - 1)])
+async def test_units_of_few_rows_do_not_stop_the_decoding_of_others(nbytes: int, others: int) -> None:
+    pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(10)]
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
+    ]
+    scan = HeadLast(nbytes)
+    pipeline = Pipeline(
+        jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", SimpleNamespace(budget=ByteBudget(1000)))
+    )
+    pipeline.start()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(scan.decoded) == others
+    scan.head.set()
+    while await pipeline.next() is not None:
+        pipeline.done_with_head()
+    assert sorted(scan.decoded) == [*range(10)]
+    await pipeline.close()

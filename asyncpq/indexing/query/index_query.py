@@ -1,8 +1,8 @@
 """An index that a dataset has open, and its answer to a predicate: the files, row groups and rows that may match.
 
 The predicate becomes a tree of key lookups. For each comparison in it, the lookup finds the keys of the rows for which
-the comparison may have the wanted result (see :func:`asyncpq.pruning.zones.rows_where`). One step asks all tables at
-once. Bloom filters are stored by file, so the caller reads them once few files are left.
+the comparison may have the wanted result (see :func:`asyncpq.pruning.zone_maps.rows_where`). One step asks all tables
+at once. Bloom filters are stored by file, so the caller reads them once few files are left.
 
 A segment that is damaged, or has more matching rows than a read may fetch, rules nothing out, as if the lookup had not
 been made.

@@ -17,7 +17,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
+from asyncpq.pruning.zone_maps import ZonedColumn, Zones, rows_where
 from tests.example_counts import examples
 from tests.parquet_files import PrunedFile
 from tests.predicates import COLUMNS, array, arrays, atoms, model, results, sorted_values, trees
