@@ -304,7 +304,7 @@ class FsspecStore(Unpicklable):
             ) from error
         self._class, self._options = class_, options
         self._replaced: Any = None  # the filesystem whose credentials expired last: calls may still be under way
-        # Credentials that a catalog renews are not part of it: the namespace says whose they are.
+        # Of cache keys. Credentials that a catalog renews are no part of it: the namespace says whose they are.
         self.token: str = "" if self._renewal is not None else _token(self.filesystem)
         self._has_credential = "credential" in options  # the caller's, who closes it
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
