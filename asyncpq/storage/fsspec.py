@@ -111,13 +111,13 @@ class ForeignCall(Generic[T]):
 
     async def end(self, timeout_s: float) -> None:
         """Wait until the call has ended. After ``timeout_s`` seconds it is left: the task ends, and the client's
-        coroutine is closed where it waits."""
+        coroutine is closed where it waits. (If it waits for tasks of its own, only once these have ended.)"""
         try:
             await asyncio.wait((self.task,), timeout=timeout_s)
         finally:
             self._is_left = True
             self.task.cancel()
-        await asyncio.wait((self.task,))
+        await asyncio.wait((self.task,), timeout=LEAVE_S)
 
 
 class ForeignCalls:
