@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import field
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -120,6 +121,7 @@ class SameRequest:
 
 
 FILES_A_STEP: Final = 100  # whose statistics are searched
+_COUNTED_A_STEP: Final = 5  # whose known rows are summed up
 _FEW_FILES: Final = 4  # of so few planned files, nothing is concluded for the others
 
 
@@ -159,7 +161,9 @@ class DatasetFiles:
         self._scan = scan
         self._used: FileSet | None = None
         self._listing: asyncio.Task[FileSet] | None = None
-        self._candidates: Sequence[tuple[int, DataFile]] = ()
+        # Numbers, not files: a lake of 100,000 would be as many objects, though few of them are opened at once.
+        self._candidates: Sequence[int] = ()
+        self._made: dict[int, DataFile] = {}  # candidates that are not as the listing has them, or of earlier listings
         self._done: set[int] = set()
         self._first: OpenedFile | None = None  # a file that `alone` has opened: `planned` yields the same object
         self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by file number
@@ -203,36 +207,34 @@ class DatasetFiles:
         """Set the files to read: those of ``found`` that partition values and known statistics do not rule out."""
         self._use(found, *await self._pruned(found.files))
 
-    async def _pruned(self, files: Sequence[DataFile]) -> tuple[list[int], dict[str, str]]:
-        """Return the numbers of the files that partition values and known statistics do not rule out; and, if the read
-        has a trace, what rules out the others, by url."""
+    async def _pruned(self, files: Sequence[DataFile]) -> tuple[list[int], int, dict[str, str]]:
+        """Return the numbers of the files that partition values and known statistics do not rule out; how many rows
+        others have, if the read only counts rows; and, if it has a trace, what rules out files, by url."""
         state, where, by_file, runtime = self._state, self._same.where, self._ask.by_file, self._runtime
         known, schema = state.known, state.columns.schema
         steps = self._same.steps + len(files) // FILES_A_STEP
-        numbers: list[int] = []
+        numbers, num_rows = list[int](), 0
         if self._ask.limit != 0:
             numbers = await runtime.off_loop(known.search(files, where, schema, by_file), steps)
+        if _counts_all(self._ask) and runtime.options.read.trust_statistics:
+            count = partial(known.count_known, files, numbers)
+            numbers, num_rows = await runtime.off_loop(count, len(numbers) // _COUNTED_A_STEP)
         if self._metrics.trace is None:
-            return numbers, {}
-        return numbers, await runtime.off_loop(known.fates(files, where, schema, by_file), steps)
+            return numbers, num_rows, {}
+        return numbers, num_rows, await runtime.off_loop(known.fates(files, where, schema, by_file), steps)
 
-    def _use(self, found: FileSet, numbers: Sequence[int], fates: dict[str, str]) -> None:
-        """Set the files to read: those of ``found`` with the given numbers. ``fates``: what ruled out the others."""
-        metrics, files, ask = self._metrics, found.files, self._ask
-        self._used = found
-        self.fates = fates
-        candidates = [(number, files[number]) for number in numbers]
-        if _counts_all(ask) and self._runtime.options.read.trust_statistics:
-            counts = [self._state.known.num_rows_of(file) for _, file in candidates]
-            self.rows_known += sum(count for count in counts if count is not None)
-            candidates = [item for item, count in zip(candidates, counts, strict=True) if count is None]
-        self.rows_known += found.num_rows
-        self._candidates = candidates
-        total = len(files) if found.total is None else found.total
+    def _use(self, found: FileSet, numbers: Sequence[int], num_rows: int, fates: dict[str, str]) -> None:
+        """Set the files to read: those of ``found`` with the given numbers. ``num_rows``: of others, which are counted
+        without being opened. ``fates``: what ruled out files."""
+        metrics = self._metrics
+        self._used, self._candidates, self.fates = found, numbers, fates
+        self._made.clear()
+        self.rows_known += num_rows + found.num_rows
+        total = len(found.files) if found.total is None else found.total
         metrics.files_total = total + len(found.bad)
         metrics.files_skipped = len(found.bad)
         self.skipped.extend(found.bad)
-        metrics.files_ruled_out = total - len(candidates)
+        metrics.files_ruled_out = total - len(numbers)
         self.report, self.cost = found.report, found.cost
 
     async def renewed(self) -> bool:
@@ -283,10 +285,10 @@ class DatasetFiles:
     async def alone(self) -> OpenedFile | None:
         if self._used is None:
             await self.start()
-        todo = [item for item in self._candidates if item[0] not in self._done]
+        todo = self._todo()
         if len(todo) != 1:
             return None
-        opened = await self._opener().open(*todo[0], self._prepare)
+        opened = await self._opener().open(todo[0], self._file(todo[0]), self._prepare)
         self._first = None if opened is None else opened[0]
         return self._first
 
@@ -295,14 +297,23 @@ class DatasetFiles:
         if first is not None:
             yield first
             return
-        todo = [item for item in self._candidates if item[0] not in self._done]
+        todo = self._todo()
         small = self._small_files(len(todo))
-        reads = self._each(todo) if small is None else self._with_groups(todo, small)
-        async with aclosing(reads) as files:
-            async for opened in files:
+        files = ((number, self._file(number)) for number in todo)
+        reads = self._each(files) if small is None else self._with_groups(files, small)
+        async with aclosing(reads) as planned:
+            async for opened in planned:
                 yield opened
 
-    async def _each(self, todo: Sequence[tuple[int, DataFile]]) -> AsyncGenerator[OpenedFile]:
+    def _todo(self) -> list[int]:
+        return [number for number in self._candidates if number not in self._done]
+
+    def _file(self, number: int) -> DataFile:
+        if number in self._made or self._used is None:
+            return self._made[number]
+        return self._used.files[number]
+
+    async def _each(self, todo: Iterable[tuple[int, DataFile]]) -> AsyncGenerator[OpenedFile]:
         """Open and plan each file by itself."""
         async with aclosing(self._opener().files(todo, self._prepare)) as files:
             async for opened, _ in files:
@@ -318,7 +329,7 @@ class DatasetFiles:
             return None
         return SmallFiles(self._runtime, ask, self._state.columns, scan=self._scan)
 
-    async def _with_groups(self, todo: Sequence[tuple[int, DataFile]], small: SmallFiles) -> AsyncGenerator[OpenedFile]:
+    async def _with_groups(self, todo: Iterable[tuple[int, DataFile]], small: SmallFiles) -> AsyncGenerator[OpenedFile]:
         """Open the files, and read those that are small and alike in groups, of which the first one is yielded. The
         first groups are small, so that the first rows come early."""
 
@@ -462,14 +473,17 @@ class DatasetFiles:
     @property
     def candidates(self) -> list[DataFile]:
         """The files that were found and are not ruled out, in order."""
-        return [file for _, file in self._candidates]
+        return [self._file(number) for number in self._candidates]
 
     async def extend(self, found: FileSet) -> None:
         """Add files that the caller has found, and count them."""
-        metrics, candidates = self._metrics, self._candidates
+        metrics, earlier, made = self._metrics, self._candidates, self._made
         before = metrics.files_total, metrics.files_ruled_out, metrics.files_skipped
+        self._made = {}
         await self._find(found)
-        self._candidates = [*candidates, *[(self._num_extended + number, file) for number, file in self._candidates]]
+        made.update({self._num_extended + number: found.files[number] for number in self._candidates})
+        self._candidates = [*earlier, *[self._num_extended + number for number in self._candidates]]
+        self._made = made
         self._num_extended += len(found.files)
         metrics.files_total += before[0]
         metrics.files_ruled_out += before[1]
@@ -478,6 +492,7 @@ class DatasetFiles:
     def drop_candidates(self) -> None:
         """Forget the candidates, which the caller is done with."""
         self._candidates = ()
+        self._made.clear()
 
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
         """Plan each file that is not ruled out, without reading data; yield the result of ``look`` for each, in order.
@@ -492,7 +507,8 @@ class DatasetFiles:
             await self._prepare(opened)
             return await look(opened) if opened.has_rows or (traced and opened.plan is not None) else None
 
-        async with aclosing(self._opener().files(self._candidates, prepare)) as files:
+        candidates = ((number, self._file(number)) for number in self._candidates)
+        async with aclosing(self._opener().files(candidates, prepare)) as files:
             async for opened, looked in files:
                 await self._end(opened)
                 if looked is not None:
@@ -541,9 +557,7 @@ class DatasetFiles:
             return True
         if changed and file.file.entry is not None and self._ask.by_file is None:
             file.operation.restarts()  # the new version is read without the index
-            self._candidates = [
-                (number, known.unindexed() if number == file.number else known) for number, known in self._candidates
-            ]
+            self._made[file.number] = self._file(file.number).unindexed()
             return False
         if changed and self._may_restart and self._metrics.restarts < self._runtime.options.limits.max_restarts:
             file.operation.restarts()

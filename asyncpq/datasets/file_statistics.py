@@ -21,6 +21,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.checkpoints import each
 from asyncpq.datasets.model import ColumnBounds, DataFile, DataFiles, partitions_of, urls_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.paths import top_level, type_at
@@ -474,6 +475,15 @@ class FileStatistics:
             return file.num_rows
         known = self._num_rows.get(file.url)
         return None if known is None or not _is_current(file, known[0]) else known[1]
+
+    def count_known(self, files: Sequence[DataFile], numbers: Sequence[int]) -> tuple[list[int], int]:
+        """Return the numbers of those files, among the given ones, whose rows are not known, and how many rows the
+        others have. Safe to call from any thread."""
+        if isinstance(files, DataFiles) and not self._num_rows:
+            return list(numbers), 0
+        counts = [self.num_rows_of(files[number]) for number in each(numbers)]
+        unknown = [number for number, count in zip(numbers, counts, strict=True) if count is None]
+        return unknown, sum(count for count in counts if count is not None)
 
     def _zones_of(self, name: str, type_: pa.DataType, url: str, learnt: Learnt) -> Zones:
         """Convert ``learnt``, the statistics of the column ``name`` in the file at ``url``, to zones for pruning,

@@ -335,6 +335,7 @@ def _differs(found: Validator, listed: Validator | None) -> bool:
 
 T = TypeVar("T")
 
+_STARTED_AT_ONCE: Final = 8  # files; more would keep other tasks of the event loop waiting
 _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
 
@@ -373,10 +374,15 @@ class Opener:
         ahead = 1 if self.few else most
         try:
             while True:
-                for number, file in itertools.islice(remaining, ahead - len(window)):
+                room = ahead - len(window)
+                started = list(itertools.islice(remaining, min(room, _STARTED_AT_ONCE)))
+                for number, file in started:
                     window.append(asyncio.get_running_loop().create_task(self.open(number, file, prepare)))
                 if not window:
                     return
+                if room > len(started) == _STARTED_AT_ONCE:
+                    await asyncio.sleep(0)  # those of local files are read at once
+                    continue
                 awaited = [window[0]] if self.ordered else window
                 task = next((task for task in awaited if task.done()), None)
                 if task is None:

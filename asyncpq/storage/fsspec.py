@@ -27,6 +27,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.core import strip_protocol
 from fsspec.dircache import DirCache
+from fsspec.utils import tokenize
 
 from asyncpq.errors import (
     AccessDeniedError,
@@ -120,13 +121,13 @@ class ForeignCall(Generic[T]):
 
     async def end(self, timeout_s: float) -> None:
         """Wait until the call has ended. After ``timeout_s`` seconds it is left: the task ends, and the client's
-        coroutine is closed where it waits."""
+        coroutine is closed where it waits. (If it waits for tasks of its own, only once these have ended.)"""
         try:
             await asyncio.wait((self.task,), timeout=timeout_s)
         finally:
             self._is_left = True
             self.task.cancel()
-        await asyncio.wait((self.task,))
+        await asyncio.wait((self.task,), timeout=LEAVE_S)
 
 
 class ForeignCalls:
@@ -318,9 +319,8 @@ class FsspecStore(Unpicklable):
             ) from error
         self._class, self._options = class_, options
         self._replaced: Any = None  # the filesystem whose credentials expired last: calls may still be under way
-        # It differs for filesystems with different options, without showing them. Credentials that a catalog renews
-        # are not part of it: the namespace says whose they are.
-        self.token: str = "" if self._renewal is not None else f"{hash(self.filesystem):x}"
+        # Of cache keys. Credentials that a catalog renews are no part of it: the namespace says whose they are.
+        self.token: str = "" if self._renewal is not None else _token(self.filesystem)
         self._has_credential = "credential" in options  # the caller's, who closes it
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._calls = ForeignCalls()
@@ -605,6 +605,13 @@ def _not_importable(protocol: str, error: ImportError) -> UnsupportedStoreError:
         lacks = cause.name if isinstance(cause, ModuleNotFoundError) else None
         why = "" if lacks in ("adlfs", "gcsfs") else f", or cannot be imported ({lacks or type(cause).__name__})"
     return UnsupportedStoreError(f"{protocol}:// urls need a package that is not installed{why}", hint=hint)
+
+
+def _token(filesystem: Any) -> str:
+    """Return a text that differs for filesystems with different options, without showing them, and for processes, whose
+    environments may hold the credentials of others."""
+    token: str = tokenize(type(filesystem), os.getpid(), filesystem.storage_options)
+    return token
 
 
 def _drop_finalizers(filesystem: object) -> None:

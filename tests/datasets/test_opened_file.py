@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.datasets.model import DataFile, DataFiles
+from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.storage.local import LocalStore
 from asyncpq.testing import Fault, ObjectServer
 from tests.costs import cost_of
@@ -44,6 +49,62 @@ async def test_one_file_is_followed(server: ObjectServer) -> None:
         assert await ids(dataset, col("id") >= 600) == list(range(600, 1000))
         server.delete("bucket/one.parquet")
         assert await ids(dataset) == []
+
+
+async def test_a_few_files_begin_in_one_iteration_of_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Local files are opened without a wait: all at once, they would keep other tasks waiting."""
+    for number in range(64):
+        (tmp_path / f"{number:02}.parquet").write_bytes(file_bytes(number, number + 1))
+    opened, in_one = 0, list[int]()
+    original = OpenedFile.open
+
+    async def counted(*arguments: Any, **options: Any) -> OpenedFile:
+        nonlocal opened
+        opened += 1
+        return await original(*arguments, **options)
+
+    async def tick() -> None:
+        while True:
+            before = opened
+            await asyncio.sleep(0)
+            in_one.append(opened - before)
+
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path))
+        monkeypatch.setattr(OpenedFile, "open", counted)
+        ticker = asyncio.create_task(tick())
+        assert await dataset.count() == 64
+        ticker.cancel()
+    assert opened == 64
+    assert max(in_one) <= 16
+
+
+async def test_rows_that_are_known_are_counted_without_an_object_of_each_file_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0.parquet").write_bytes(file_bytes(0, 3))
+    for number in range(1, 1200):  # so many are kept as rows
+        os.link(tmp_path / "0.parquet", tmp_path / f"{number}.parquet")
+    made_here = 0
+    original, here = DataFiles._file, threading.get_ident()
+
+    def counted(self: DataFiles, row: Any) -> DataFile:
+        nonlocal made_here
+        made_here += threading.get_ident() == here
+        return original(self, row)
+
+    monkeypatch.setattr(DataFiles, "_file", counted)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path))
+        assert await dataset.count() == 3600
+        made_here = 0
+        assert await dataset.count() == 3600
+        assert made_here < 10
+        (tmp_path / "5.parquet").unlink()
+        (tmp_path / "5.parquet").write_bytes(file_bytes(0, 10))
+        assert await dataset.count() == 3607
 
 
 @pytest.mark.parametrize("max_age_s", [0, 60])

@@ -323,6 +323,30 @@ async def test_a_call_whose_client_cleans_up_slowly_is_left_in_the_middle() -> N
     await calls.close()
 
 
+async def test_a_client_that_waits_for_tasks_of_its_own_holds_no_one() -> None:
+    released = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                pass
+
+    async def both() -> None:
+        await asyncio.gather(stubborn(), stubborn())
+
+    calls, began = ForeignCalls(), time.monotonic()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await calls.run(both())
+    await calls.close()
+    assert took(began)
+    released.set()
+    await asyncio.sleep(0.01)
+    assert len(asyncio.all_tasks()) == 1
+
+
 async def test_a_client_that_cancels_its_own_call_has_failed() -> None:
     async def cancelled() -> None:
         raise asyncio.CancelledError

@@ -463,6 +463,18 @@ def test_places_are_read_by_fsspec(url: str, place: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("placed")
+async def test_caches_tell_filesystems_apart_by_their_options() -> None:
+    identities = []
+    for options in ({"host": "one"}, {"host": "one", "password": "hunter2"}, {"host": "one"}):
+        store = open_test_store("placed", options)
+        identities.append((await store.open_object("placed://one/t/a.parquet")).identity)
+        await store.close()
+    first, second, third = identities
+    assert first == third != second
+    assert "hunter2" not in second
+
+
+@pytest.mark.usefixtures("placed")
 async def test_a_filesystem_that_connects_in_its_own_loop_is_read_there() -> None:
     store = open_test_store("looped", {})
     stored = await store.open_object("looped://a/b")

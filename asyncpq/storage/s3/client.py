@@ -2,7 +2,8 @@
 
 For each bucket, s3fs's client prepares and signs one GET, which is intercepted before it is sent. If asyncpq can send
 requests of this form itself, and all options are understood, the bucket is read directly; otherwise (access points,
-proxies, ...) through s3fs's own calls. For a directory bucket, the request that opens a session is intercepted.
+proxies, ...) through the client that s3fs has made. For a directory bucket, the request that opens a session is
+intercepted.
 """
 
 from __future__ import annotations

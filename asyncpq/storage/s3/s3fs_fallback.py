@@ -1,6 +1,6 @@
-"""Send a bucket's requests through s3fs, for options that asyncpq's own requests (``direct``) do not support.
+"""Send a bucket's requests through clients of s3fs, for options that asyncpq's own (``direct``) do not support.
 
-Requests are retried and responses checked as on the direct path; s3fs only signs and sends them.
+Requests are retried and responses checked as on the direct path; the clients only sign and send them.
 """
 
 from __future__ import annotations
