@@ -160,10 +160,7 @@ class ValkeyConnections:
         except BaseException:
             self._discard(wire)
             raise
-        if wire.owed:
-            self._discard(wire)
-        else:
-            self._give_back(wire)
+        self._give_back(wire)
 
     async def _acquire(self) -> Wire:
         while self._idle:
@@ -173,15 +170,9 @@ class ValkeyConnections:
             self._discard(wire)
         if self._closed:
             raise ConnectionAbortedError("the connections to the server were closed")
-        loop = asyncio.get_running_loop()
-        if self._count < self._max_connections and self._connecting <= len(self._waiting):
-            self._count += 1
-            self._connecting += 1
-            task = loop.create_task(self._make())
-            self._making.add(task)
-            task.add_done_callback(self._making.discard)
-        waiter: asyncio.Future[Wire] = loop.create_future()
+        waiter: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
+        self._connect_for_waiting()
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -190,6 +181,16 @@ class ValkeyConnections:
             elif waiter in self._waiting:
                 self._waiting.remove(waiter)
             raise
+
+    def _connect_for_waiting(self) -> None:
+        """Begin to make a connection, if callers wait that no connection is made for."""
+        if self._closed or self._count >= self._max_connections or self._connecting >= len(self._waiting):
+            return
+        self._count += 1
+        self._connecting += 1
+        task = asyncio.get_running_loop().create_task(self._make())
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
 
     async def _make(self) -> None:
         """Connect, and hand the connection to a waiting caller. If that fails, all waiting callers get the error, since
@@ -242,7 +243,7 @@ class ValkeyConnections:
                 waiter.set_exception(refusal)
 
     def _give_back(self, wire: Wire) -> None:
-        if self._closed:
+        if self._closed or not wire.is_clean:
             self._discard(wire)
             return
         while self._waiting:
@@ -253,8 +254,9 @@ class ValkeyConnections:
         self._idle.append(wire)
 
     def _discard(self, wire: Wire) -> None:
-        self._count -= 1
         self._close(wire)
+        self._count -= 1
+        self._connect_for_waiting()
 
     def _close(self, wire: Wire) -> None:
         """Close the connection at once, without waiting until the server has taken all bytes."""
@@ -277,9 +279,11 @@ class ValkeyConnections:
 def _greeting(settings: Any) -> list[tuple[bytes, ...]]:
     """Return the commands that begin a connection."""
     commands: list[tuple[bytes, ...]] = []
-    names = [word.encode() for word in (settings.username, settings.password or "") if word is not None]
-    if settings.username or settings.password:
-        commands.append((b"AUTH", *(names if settings.username else names[-1:])))
+    password = (settings.password or "").encode()
+    if settings.username:
+        commands.append((b"AUTH", settings.username.encode(), password))
+    elif password:
+        commands.append((b"AUTH", password))
     if settings.db:
         commands.append((b"SELECT", b"%d" % int(settings.db)))
     return commands
