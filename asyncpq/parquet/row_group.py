@@ -261,11 +261,11 @@ class RowGroup:
             return known
         if not 0 <= leaf_index < self.num_columns:
             raise IndexError(leaf_index)
-        starts = self.starts
+        start, stop = self.chunk_span(leaf_index)
         leaf = self.schema.leaves[leaf_index]
-        if starts[leaf_index + 1] - starts[leaf_index] == 1:  # an empty struct
+        if stop - start == 1:  # an empty struct
             raise UnknownLeafError("the joined metadata do not contain this column's chunks", column=leaf.dotted)
-        chunk = decode_column_chunk(self.data, starts[leaf_index], starts[leaf_index + 1], leaf)
+        chunk = decode_column_chunk(self.data, start, stop, leaf)
         # A leaf that is not repeated has one value in each row, and its pages are checked against that. Statistics of
         # another number of values are not trusted.
         if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:

@@ -11,6 +11,7 @@ import uvloop
 
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.caching.shared import SharedCache
+from asyncpq.caching.valkey_connections import ValkeyConnections, Wire
 from asyncpq.options import SharedCacheOptions
 from tests.servers import TcpProxy, ValkeyServer
 
@@ -107,3 +108,47 @@ def open_sockets() -> int:
         except OSError:
             pass  # the listing's own descriptor
     return count
+
+
+async def test_whoever_waits_for_a_connection_that_is_given_up_gets_another(server: ValkeyServer) -> None:
+    connections = ValkeyConnections(server.url, max_connections=1, connect_timeout_s=PATIENT_S, max_reply_bytes=1000)
+    lent = asyncio.Event()
+
+    async def hold() -> None:
+        async with connections.lend():
+            lent.set()
+            await asyncio.Event().wait()
+
+    async def ask() -> object:
+        async with connections.lend() as wire:
+            await wire.send([(b"GETRANGE", b"asyncpq:absent", 0, 9)])
+            return await wire.reply()
+
+    async with asyncio.timeout(PATIENT_S):
+        holding = asyncio.ensure_future(hold())
+        await lent.wait()
+        asking = asyncio.ensure_future(ask())
+        await asyncio.sleep(0)
+        holding.cancel()
+        assert await asking == b""
+        await connections.close()
+
+
+async def test_a_connection_with_more_bytes_than_were_asked_for_is_not_used_again(server: ValkeyServer) -> None:
+    connections = ValkeyConnections(server.url, max_connections=1, connect_timeout_s=PATIENT_S, max_reply_bytes=1000)
+
+    async def ask() -> tuple[Wire, object]:
+        async with connections.lend() as wire:
+            await wire.send([(b"GETRANGE", b"asyncpq:absent", 0, 9)])
+            return wire, await wire.reply()
+
+    async with asyncio.timeout(PATIENT_S):
+        first, _ = await ask()
+        same, _ = await ask()
+        assert same is first
+        first._reader.feed_data(b"+OK\r\n")  # as if the server sent it
+        assert not first.is_clean
+        other, reply = await ask()
+        assert other is not first
+        assert reply == b""
+        await connections.close()
