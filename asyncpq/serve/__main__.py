@@ -162,7 +162,7 @@ def start(
             _print(f"{greeting(made, tokens)}\n")
             _run(made, None, workers)
     except AsyncpqError as error:
-        sys.stderr.write(f"asyncpq: {' '.join(error.command_text({'workers'}).split())}\n")
+        sys.stderr.write(f"asyncpq: {' '.join(error.command_text({'workers': '--workers'}).split())}\n")
         return 2
     except KeyboardInterrupt:
         return 130
