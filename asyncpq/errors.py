@@ -6,8 +6,9 @@ Some classes also derive from the builtin that Python users expect (``FileNotFou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 _HALF: Final = 1000  # of the characters that an error shows of its message, column and url
@@ -95,9 +96,9 @@ class AsyncpqError(Exception):
     def __str__(self) -> str:
         return self._text(self.hint)
 
-    def command_text(self, options: Collection[str] = ()) -> str:
-        """Return the error's text in the words of the command line. ``options``: names of the command's parameters,
-        which are spelled as options."""
+    def command_text(self, options: Mapping[str, str] = MappingProxyType({})) -> str:
+        """Return the error's text in the words of the command line. ``options``: the options of the command by the
+        names of the arguments, such as ``{"sort_by": "--sort-by"}``."""
         return self._text(None if self.hint is None else command_words(self.hint))
 
     def _text(self, hint: str | None) -> str:
@@ -156,9 +157,9 @@ class InvalidOptionError(AsyncpqError, ValueError):
         super().__init__(message, url=url, byte_range=byte_range, column=column, hint=hint)
         self.option = option
 
-    def command_text(self, options: Collection[str] = ()) -> str:
+    def command_text(self, options: Mapping[str, str] = MappingProxyType({})) -> str:
         text, name = super().command_text(options), self.option
-        return f"--{name.replace('_', '-')}{text.removeprefix(name)}" if name and name in options else text
+        return f"{options[name]}{text.removeprefix(name)}" if name is not None and name in options else text
 
 
 class UsageError(AsyncpqError, RuntimeError):

@@ -1,16 +1,19 @@
 """Throughput of the service with 1 to 4 workers: lookups and counts over HTTP, as ratios to one worker.
 
-``python -m benchmarks.workers [--seconds 8] [--clients 32]``. The service reads local files, so that the processors are
-what limits it, and runs as ``asyncpq serve`` does. Its clients are in this process: they send requests made
-beforehand, keep their connections, and share the machine with the service: of as many workers as processors they take
-a part of what is measured. *CPU ms* is the time of all of the service's processes for an answer: on a machine that has
-other work it says more than the rates.
+``python -m benchmarks.workers [--workers 1 2 4] [--s3] [--turns 3] [--seconds 8] [--clients 32]``. The service runs as
+``asyncpq serve`` does, and reads local files, or with ``--s3`` those of the S3 server of the benchmarks, a process of
+its own, with 20 ms to first byte. The clients are in this process: they send requests made beforehand, keep their
+connections, and share the machine with the service: of as many workers as processors they take a part of what is
+measured. The numbers of workers take turns, each turn another one first, and *x one worker* is the median over the
+turns of the ratio to one worker in the same turn. *CPU ms* is the time of all of the service's processes for an
+answer: on a machine that has other work its ratio says more than that of the rates.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import os
 import random
@@ -23,14 +26,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.run import running_server
+
 ROWS = 1_000_000
 FILES = 8
+BUCKET = "bench"
+FIRST_BYTE_MS = 20.0
 TOKEN = "a token of the benchmark"
-WORKERS = (1, 2, 3, 4)
 #: Paths, by the number of a row.
 QUESTIONS = {
     "lookup, random key": "/v1/events/lookup?id={number}&columns=user,price",
@@ -39,49 +46,76 @@ QUESTIONS = {
 }
 
 
+class Turn(NamedTuple):
+    """What one question took in one turn: answers for each second, CPU seconds for each answer, and all their waits."""
+
+    rate: float
+    cpu_s: float
+    waits: list[float]
+
+
 def main() -> None:
-    """Measure each number of workers, twice in turn, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure each number of workers in turns, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4], help="numbers of workers; 1 is among them")
+    parser.add_argument("--s3", action="store_true", help="read from the S3 server of the benchmarks")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     parser.add_argument("--clients", type=int, default=32, help="connections")
     options = parser.parse_args()
-    rates: dict[tuple[str, int], list[float]] = {}
-    waits: dict[tuple[str, int], list[float]] = {}
-    cpu: dict[tuple[str, int], list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        configuration = _configured(Path(folder))
-        for _ in range(2):
-            for workers in WORKERS:
+    turns: list[dict[tuple[str, int], Turn]] = []
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        _write_files(folder / BUCKET / "events")
+        endpoint = stack.enter_context(running_server(folder, FIRST_BYTE_MS)) if options.s3 else None
+        configuration = _configured(folder, endpoint)
+        for number in range(options.turns):
+            first = number % len(options.workers)
+            turns.append({})
+            for workers in (*options.workers[first:], *options.workers[:first]):
                 with _service(configuration, workers) as (process, port):
                     for question, path in QUESTIONS.items():
                         asyncio.run(_ask(port, path, options.clients, 2.0))  # warm
                         before = _cpu_s(process)
-                        took = asyncio.run(_ask(port, path, options.clients, options.seconds))
-                        cpu.setdefault((question, workers), []).append((_cpu_s(process) - before) / len(took))
-                        rates.setdefault((question, workers), []).append(len(took) / options.seconds)
-                        waits.setdefault((question, workers), []).extend(took)
-    print(f"{os.cpu_count()} processors, {options.clients} clients\n")
-    print("| request | workers | answers/s | x one worker | CPU ms | p50 ms | p99 ms |\n|" + " --- |" * 7)
-    for (question, workers), found in rates.items():
-        one = statistics.mean(rates[question, 1])
-        rate, took = statistics.mean(found), sorted(waits[question, workers])
-        middle, late = took[len(took) // 2] * 1e3, took[len(took) * 99 // 100] * 1e3
-        work = statistics.mean(cpu[question, workers]) * 1e3
-        print(f"| {question} | {workers} | {rate:,.0f} | {rate / one:.2f} | {work:.1f} | {middle:.1f} | {late:.1f} |")
+                        began = time.perf_counter()
+                        waits = asyncio.run(_ask(port, path, options.clients, options.seconds))
+                        took_s = time.perf_counter() - began  # the last answers come after the end
+                        cpu_s = (_cpu_s(process) - before) / len(waits)
+                        turns[-1][question, workers] = Turn(len(waits) / took_s, cpu_s, waits)
+    where = f"S3, {FIRST_BYTE_MS:g} ms to first byte" if options.s3 else "local files"
+    print(f"{os.cpu_count()} processors, {options.clients} clients, {options.turns} turns, {where}\n")
+    print(
+        "| request | workers | answers/s | x one worker | CPU ms | x one worker | p50 ms | p99 ms |\n|" + " --- |" * 8
+    )
+    for question, workers in ((question, workers) for question in QUESTIONS for workers in options.workers):
+        took, one = [turn[question, workers] for turn in turns], [turn[question, 1] for turn in turns]
+        rate, cpu = statistics.median(turn.rate for turn in took), statistics.median(turn.cpu_s for turn in took)
+        rates = statistics.median(turn.rate / single.rate for turn, single in zip(took, one, strict=True))
+        cpus = statistics.median(turn.cpu_s / single.cpu_s for turn, single in zip(took, one, strict=True))
+        waits = sorted(wait for turn in took for wait in turn.waits)
+        late = f"{waits[len(waits) // 2] * 1e3:.1f} | {waits[len(waits) * 99 // 100] * 1e3:.1f}"
+        print(f"| {question} | {workers} | {rate:,.0f} | {rates:.2f} | {cpu * 1e3:.1f} | {cpus:.2f} | {late} |")
 
 
-def _configured(folder: Path) -> Path:
-    (folder / "events").mkdir()
+def _write_files(folder: Path) -> None:
+    folder.mkdir(parents=True)
     size = ROWS // FILES
     for number in range(FILES):
         ids = range(number * size, (number + 1) * size)
         table = pa.table(
             {"id": ids, "user": [f"u{i * 7919 % 5000}" for i in ids], "price": [i * 37 % 10_000 / 100 for i in ids]}
         )
-        pq.write_table(table, folder / "events" / f"{number}.parquet", data_page_size=64 << 10, write_page_index=True)
+        pq.write_table(table, folder / f"{number}.parquet", data_page_size=64 << 10, write_page_index=True)
+
+
+def _configured(folder: Path, endpoint: str | None) -> Path:
+    """Write the service's configuration. ``endpoint``: of the S3 server that has the files; None for local files."""
+    url, storage = f"{folder / BUCKET / 'events'}/", ""
+    if endpoint is not None:
+        url, storage = f"s3://{BUCKET}/events/", f"[storage.s3]\nendpoint_url = '{endpoint}'\nkey = 'k'\nsecret = 's'\n"
     path = folder / "service.toml"
     path.write_text(
-        f"[datasets.events]\nurl = '{folder}/events/'\nlisting_max_age_s = 5\n"
+        f"[datasets.events]\nurl = '{url}'\nlisting_max_age_s = 5\n{storage}"
         f"[tokens.all]\nsha256 = '{hashlib.sha256(TOKEN.encode()).hexdigest()}'\ndatasets = {{ events = {{}} }}\n"
     )
     return path

@@ -174,7 +174,7 @@ def running_fake_google(folder: Path, environment: Mapping[str, str]) -> Iterato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealStore:
-    """A running server with one empty bucket, and what it does otherwise than Amazon's S3 (docs/stores.md)."""
+    """A running server with one empty bucket, and what it does otherwise than Amazon's S3 (docs/stores-s3.md)."""
 
     name: str
     options: dict[str, Any]  # storage options of ``protocol``

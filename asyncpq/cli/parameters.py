@@ -121,6 +121,12 @@ def spread(parameters: Iterable[inspect.Parameter]) -> inspect.Signature:
     return inspect.Signature(keywords)
 
 
+def option_names(signature: inspect.Signature) -> dict[str, str]:
+    """Return the options of a command, such as ``--sort-by``, by the names of its parameters."""
+    declared = {name: get_args(parameter.annotation)[-1] for name, parameter in signature.parameters.items()}
+    return {name: max(one.names, key=len) for name, one in declared.items() if isinstance(one, Option)}
+
+
 def gathered(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments for ``parameters`` from those that fit their :func:`spread` signature."""
     arguments: dict[str, Any] = {}

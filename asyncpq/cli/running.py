@@ -12,7 +12,7 @@ import gc
 import logging
 import sys
 import traceback
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
@@ -76,9 +76,9 @@ def to_any_reader() -> Iterator[None]:
         drop_output()
 
 
-def run(command: Coroutine[Any, Any, T], options: Collection[str] = ()) -> T:
+def run(command: Coroutine[Any, Any, T], options: Mapping[str, str] | None = None) -> T:
     """Run a command to its end and return its result; an error ends the process with one line and an exit code.
-    ``options``: names of the command's parameters, which errors spell as options."""
+    ``options``: those of the command by the names of its parameters, as errors spell them."""
     logging.basicConfig(level=logging.DEBUG if PROCESS.debug else logging.WARNING, format="%(name)s: %(message)s")
     if not gc.isenabled():  # since the process began
         gc.freeze()
@@ -100,10 +100,10 @@ def run(command: Coroutine[Any, Any, T], options: Collection[str] = ()) -> T:
                 sys.stdout.flush()
             except OSError:  # the error that is told here
                 drop_output()
-        fail(_message(error, options), exit_code(error))
+        fail(_message(error, options or {}), exit_code(error))
 
 
-def _message(error: Exception, options: Collection[str]) -> str:
+def _message(error: Exception, options: Mapping[str, str]) -> str:
     if isinstance(error, AsyncpqError):
         return error.command_text(options)
     if isinstance(error, OSError):  # of the output: all others are errors of asyncpq

@@ -10,7 +10,7 @@ from asyncpq.cli.running import CommandExit
 
 def serve(
     configuration: Annotated[
-        str | None, Argument(metavar="CONFIG", help="A TOML file (docs/serve.md).", show_default=False)
+        str | None, Argument(metavar="CONFIG", help="A TOML file (docs/serve-configuration.md).", show_default=False)
     ] = None,
     demo: Annotated[bool, Option("--demo", help="Serve data that is made for it.")] = False,
     check: Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 from asyncpq import Session
 from asyncpq.cli.output import write_line
-from asyncpq.cli.parameters import Option, gathered, spread
+from asyncpq.cli.parameters import Option, gathered, option_names, spread
 from asyncpq.cli.running import run
 from asyncpq.options import RequestOptions
 
@@ -106,7 +106,7 @@ class SessionCommand:
 
                     write_line(cost_text(session.metrics), err=True)
 
-        run(with_open_session(), self.__signature__.parameters)
+        run(with_open_session(), option_names(self.__signature__))
 
 
 def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> SessionCommand:

@@ -86,7 +86,7 @@ def greeting(configuration: Configuration, tokens: dict[str, str]) -> str:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments of :func:`start`, which ``asyncpq serve`` takes, too."""
     made = argparse.ArgumentParser(prog="python -m asyncpq.serve", description="Serve datasets over HTTP.")
-    made.add_argument("configuration", nargs="?", help="a TOML file (docs/serve.md)")
+    made.add_argument("configuration", nargs="?", help="a TOML file (docs/serve-configuration.md)")
     made.add_argument("--demo", action="store_true", help="serve data that is made for it")
     made.add_argument("--check", action="store_true", help="open all datasets, check all tokens, and end")
     made.add_argument("--new-token", action="store_true", help="print a new token and its sha256, and end")
@@ -162,7 +162,7 @@ def start(
             _print(f"{greeting(made, tokens)}\n")
             _run(made, None, workers)
     except AsyncpqError as error:
-        sys.stderr.write(f"asyncpq: {' '.join(error.command_text({'workers'}).split())}\n")
+        sys.stderr.write(f"asyncpq: {' '.join(error.command_text({'workers': '--workers'}).split())}\n")
         return 2
     except KeyboardInterrupt:
         return 130

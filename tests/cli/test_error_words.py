@@ -120,7 +120,7 @@ def test_an_error_of_a_command_names_its_options(capsys: pytest.CaptureFixture[s
 
     for command, words in ((denied, "no. Or --no-sign-request.\n"), (misplaced, "--sort-by: is missing\n")):
         with pytest.raises(CommandExit) as ended:
-            run(command(), {"sort_by"})
+            run(command(), {"sort_by": "--sort-by"})
         assert ended.value.code in (4, WRONG_USAGE)
         assert capsys.readouterr().err == f"asyncpq: {words}"
 
@@ -130,7 +130,7 @@ def test_an_argument_that_is_no_option_of_the_command_keeps_its_name(capsys: pyt
         raise InvalidOptionError("partitioning=1: must be a list", option="partitioning")
 
     with pytest.raises(CommandExit):
-        run(failing(), {"sort_by"})
+        run(failing(), {"sort_by": "--sort-by"})
     assert capsys.readouterr().err == "asyncpq: partitioning=1: must be a list\n"
 
 

@@ -14,7 +14,17 @@ from typer.testing import CliRunner
 from asyncpq.cli import commands, parameters
 from asyncpq.cli.command_table import PANELS
 from asyncpq.cli.commands import app
-from asyncpq.cli.parameters import Argument, Group, Option, complete_call, gathered, load, signature_of, spread
+from asyncpq.cli.parameters import (
+    Argument,
+    Group,
+    Option,
+    complete_call,
+    gathered,
+    load,
+    option_names,
+    signature_of,
+    spread,
+)
 
 COMPLETE = [
     "lookup a.parquet --key id=1",
@@ -140,3 +150,11 @@ def test_a_command_takes_the_parameters_of_a_dataclass_whole() -> None:
         "place": Place("a", "i"),
         "dry": True,
     }
+
+
+def test_errors_spell_the_long_names_of_options_and_no_arguments() -> None:
+    optimize, take = (option_names(signature_of(load(name))) for name in ("optimize", "take"))  # type: ignore[arg-type]
+    assert optimize["sort_by"] == "--sort-by"
+    assert optimize["memory"] == "--memory-mib"
+    assert take["columns"] == "--columns"
+    assert "rows" not in take

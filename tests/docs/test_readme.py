@@ -27,6 +27,7 @@ PAGES = (
     "docs/tables.md",
     "docs/indexes.md",
     "docs/stores.md",
+    "docs/stores-s3.md",
     "docs/testing.md",
     "docs/tools.md",
 )

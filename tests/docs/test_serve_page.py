@@ -1,4 +1,4 @@
-"""docs/serve.md: its configuration is one, its code runs, and its tables are complete."""
+"""docs/serve.md and serve-configuration.md: the configuration is one, the code runs, and the tables are complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from asyncpq.serve import Service
 from asyncpq.serve.configuration import Configuration, Limits, ServerConfiguration, parse_configuration
 from asyncpq.serve.openapi import openapi_document
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("serve.md", "serve-configuration.md"))
 
 
 def block(language: str, number: int = 0) -> str:

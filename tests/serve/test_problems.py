@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
 from asyncpq.errors import ColumnNotFoundError, ObjectChangedError, ResourceLimitError, ThrottledError
 from asyncpq.serve.problems import Problem, clients_errors, problem_of, wrong_request
+from tests.serve.services import client_of, configuration, write_lake
 
 
 def test_errors_of_the_client_are_told_without_urls() -> None:
@@ -55,3 +58,14 @@ def test_a_problem_stays_what_it_is() -> None:
         "detail": "x",
         "hint": "y",
     }
+
+
+@pytest.mark.parametrize(
+    "where", ["id > 1 LIMIT 5", "", "id IN (SELECT 1)", "foo(id) = 1", "id > 'x'", 'region = "north"', "id > 1 AND"]
+)
+async def test_what_to_do_names_no_argument_of_python(tmp_path: Path, where: str) -> None:
+    write_lake(tmp_path)
+    async with client_of(configuration(str(tmp_path))) as client:
+        document = (await client.get("/v1/trips/scan", params={"where": where})).json()
+    assert document["status"] == 400
+    assert not re.search(r"\bawait |\b[a-z_]{2,}=(?=[,;. )]|$)|Options\b|--", document.get("hint", ""))

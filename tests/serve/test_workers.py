@@ -163,7 +163,7 @@ async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--workers": "0"}, "workers=0: must be 1 to 64"),
+        ({"--workers": "0"}, "--workers=0: must be 1 to 64"),
         ({"--port": "{port}"}, "cannot listen at 127.0.0.1, port {port}"),
         ({"session": "disk_cache = '{file}/cache'"}, "cannot be started"),
     ],

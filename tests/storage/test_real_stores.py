@@ -1,6 +1,6 @@
 """One suite over object stores that others wrote: what each does otherwise is read all the same, or said clearly.
 
-docs/stores.md has the table of what they do. The servers are those of tests/real_stores.py.
+docs/stores-s3.md has the table of what they do. The servers are those of tests/real_stores.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """``make writers``: let each writer write a million rows with its defaults and with the setting of
-``asyncpq.reports.cures``, look rows up in both files, and write the first part of docs/writers.md."""
+``asyncpq.reports.cures``, look rows up in both files, and write docs/writers.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.zoo.environments import (
 )
 from tests.zoo.look import look
 from tests.zoo.registry import Writer
-from tests.zoo.report import ROOT, write_part
+from tests.zoo.report import ROOT, write_page
 from tests.zoo.run import Result, Zoo
 
 SETTINGS = {each.name: each.setting for each in WRITER_SETTINGS}
@@ -210,7 +210,7 @@ def main() -> None:
     lacking = [writer.name for writer in LAYOUT_WRITERS if writer.name not in results]
     if lacking:
         sys.exit(f"docs/writers.md stays as it is: no files of {', '.join(lacking)}")
-    write_part("layouts", page({writer.name: results[writer.name] for writer in LAYOUT_WRITERS}))
+    write_page("writers.md", page({writer.name: results[writer.name] for writer in LAYOUT_WRITERS}))
 
 
 if __name__ == "__main__":

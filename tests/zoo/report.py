@@ -1,4 +1,4 @@
-"""docs/writers.md: how many files of each writer are read right, and the parts of the page."""
+"""docs/writers.md and docs/files-read-right.md: how writers lay files out, and how many files are read right."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 
 OUTCOMES = ("right", "wrong", "refused", "crashed", "unreadable")
 ROOT = Path(__file__).resolve().parents[2]
-_PAGE = ROOT / "docs" / "writers.md"
-_HEAD = """## Files that are read right
-
+_DOCS = ROOT / "docs"
+_HEAD = """\
 `make zoo` writes the same tables with every Parquet writer that a package registry has, in every page version, codec
 and encoding that the writer offers. It asks asyncpq random questions about each file: reads and scans with columns,
 predicates and limits, lookups, takes and counts. A file is **right** if every answer is that of pyarrow's full read,
@@ -20,7 +19,8 @@ predicates and limits, lookups, takes and counts. A file is **right** if every a
 pyarrow cannot read is *unreadable*: there is nothing to compare with. How it works:
 [tests/zoo](../tests/zoo/README.md).
 """
-_PARTS = {"layouts": "make writers", "zoo": "make zoo"}
+#: The pages, with their titles and the commands that make them.
+_PAGES = {"writers.md": ("Writers", "make writers"), "files-read-right.md": ("Files that are read right", "make zoo")}
 
 
 # Why files of a writer are not right; shown where some are not.
@@ -33,17 +33,14 @@ REASONS = {
 }
 
 
-def write_part(part: str, text: str) -> None:
-    """Replace one part of the page; the parts in order are those of ``_PARTS``."""
-    marks = {name: f"<!-- {name}: made by `{command}` -->\n" for name, command in _PARTS.items()}
-    _, *kept = re.split("|".join(map(re.escape, marks.values())), _PAGE.read_text())
-    texts = {**dict(zip(marks, kept, strict=True)), part: f"\n{text.strip()}\n\n"}
-    whole = "# Writers\n\n" + "".join(marks[name] + texts[name] for name in marks)
-    _PAGE.write_text(whole.rstrip("\n") + "\n")
+def write_page(name: str, text: str) -> None:
+    """Write a page of ``_PAGES`` anew."""
+    title, command = _PAGES[name]
+    (_DOCS / name).write_text(f"# {title}\n\n<!-- made by `{command}` -->\n\n{text.strip()}\n")
 
 
 def markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """The part of the page that ``make zoo`` makes."""
+    """The page that ``make zoo`` makes, without its title."""
     total: Counter[str] = Counter()
     lines = ["| writer | version | files | right | wrong | refused | crashed | unreadable |"]
     lines.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -97,7 +94,7 @@ def _failures(results: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _list(title: str, otherwise: str, items: list[str]) -> list[str]:
-    return [f"### {title}", "", *([f"* {item}" for item in items] or [otherwise]), ""]
+    return [f"## {title}", "", *([f"* {item}" for item in items] or [otherwise]), ""]
 
 
 def _cell(text: str) -> str:

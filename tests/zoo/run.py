@@ -1,4 +1,4 @@
-"""``make zoo``: install the writers, let them write, ask about their files, and write docs/writers.md."""
+"""``make zoo``: install the writers, let them write, ask about their files, and write docs/files-read-right.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.zoo.ask import Verdict
 from tests.zoo.environments import NotInstalledError
 from tests.zoo.registry import PROGRAMS, WRITERS, Writer
-from tests.zoo.report import ROOT, markdown, write_part
+from tests.zoo.report import ROOT, markdown, write_page
 
 WRITE_TIMEOUT_S = 300
 FILE_TIMEOUT_S = 120
@@ -241,10 +241,10 @@ def main() -> None:
     results = [stored for writer in WRITERS if (stored := zoo.stored(writer)) is not None]
     if len(results) < len(WRITERS):
         lacking = len(WRITERS) - len(results)
-        zoo.tell(f"docs/writers.md stays as it is: {lacking} of {len(WRITERS)} writers have no results yet")
+        zoo.tell(f"docs/files-read-right.md stays as it is: {lacking} of {len(WRITERS)} writers have no results yet")
         return
-    write_part("zoo", markdown([asdict(result) for result in results]))
-    zoo.tell("written: docs/writers.md")
+    write_page("files-read-right.md", markdown([asdict(result) for result in results]))
+    zoo.tell("written: docs/files-read-right.md")
 
 
 if __name__ == "__main__":

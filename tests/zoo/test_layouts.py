@@ -16,16 +16,13 @@ from tests.zoo.look import expected, look
 PAGE = report.ROOT / "docs" / "writers.md"
 
 
-def test_each_command_replaces_its_part_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "writers.md"
-    path.write_text(PAGE.read_text())
-    monkeypatch.setattr(report, "_PAGE", path)
-    zoo = path.read_text().partition("<!-- zoo")[2]
-    report.write_part("layouts", "## New\n")
-    assert path.read_text().startswith("# Writers\n\n<!-- layouts: made by `make writers` -->\n\n## New\n\n<!-- zoo")
-    assert path.read_text().partition("<!-- zoo")[2] == zoo
-    report.write_part("zoo", "## Other\n")
-    assert path.read_text().endswith("-->\n\n## New\n\n<!-- zoo: made by `make zoo` -->\n\n## Other\n")
+def test_each_command_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "_DOCS", tmp_path)
+    report.write_page("writers.md", "## New\n")
+    assert (tmp_path / "writers.md").read_text() == "# Writers\n\n<!-- made by `make writers` -->\n\n## New\n"
+    report.write_page("files-read-right.md", "Other\n\n")
+    other = (tmp_path / "files-read-right.md").read_text()
+    assert other == "# Files that are read right\n\n<!-- made by `make zoo` -->\n\nOther\n"
 
 
 @pytest.mark.parametrize("writer", LAYOUT_WRITERS, ids=lambda writer: writer.name)

@@ -1,8 +1,7 @@
 """Conditions of a scan: an asyncpq expression, a filter list, Spark's SQL, or a column of PySpark.
 
 A condition becomes a Spark column, which filters the rows, and pruning terms, with which asyncpq skips data that cannot
-match. :mod:`asyncpq.spark.reads.conditions` and :mod:`asyncpq.spark.reads.conditions` read SQL and columns,
-for pruning only.
+match. :mod:`asyncpq.spark.reads.conditions` reads SQL and columns, for pruning only.
 """
 
 from __future__ import annotations
