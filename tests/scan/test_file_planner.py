@@ -9,12 +9,14 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq import col
-from asyncpq.errors import ColumnNotFoundError, PredicateTypeError
+from asyncpq import AccessPlan, col
+from asyncpq.errors import ColumnNotFoundError, ObjectChangedError, PredicateTypeError
 from asyncpq.expressions import Expression
-from asyncpq.testing import ObjectServer
+from asyncpq.scan.request import ScanRequest
+from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import EditedFile
-from tests.reads import by_pyarrow, values
+from tests.reads import ask, by_pyarrow, values
 
 pytestmark = pytest.mark.io
 
@@ -113,3 +115,46 @@ async def test_errors_are_raised_all_the_same(
         with pytest.raises(error) as caught:
             await file.count(where)
         assert caught.value.url == URL
+
+
+@pytest.mark.parametrize(
+    ("access", "is_positional"),
+    [(AccessPlan.all(), False), (AccessPlan.row_ranges([(3, 5)]), True), (AccessPlan.row_groups([0]), True)],
+    ids=str,
+)
+async def test_rows_by_number_are_of_the_version_that_is_open(
+    server: ObjectServer, access: AccessPlan, is_positional: bool
+) -> None:
+    """Without an ETag, the next read looks at the object again."""
+    server.faults = lambda request: Fault(headers={"ETag": "", "Last-Modified": ""})
+    async with asyncpq.Session(cache_policy=asyncpq.etag(0)) as opened:
+        file = await opened.open_file(f"{server.endpoint}/lake/file.parquet")
+        assert await file.count(access=access) == access.resolve([100] * 4).num_rows
+        server.put("lake/file.parquet", parquet_bytes(TABLE.slice(0, 50)))
+        if is_positional:
+            with pytest.raises(ObjectChangedError, match="another size or time"):
+                await file.read(access=access)
+        assert (await file.read()).num_rows == 50
+
+
+@pytest.mark.parametrize(
+    ("where", "texts"),
+    [
+        (col("b").contains("name 7"), {"b": (b"name 7",)}),
+        (col("b").is_in(["x", "a"]) & (col("a") > 5), {"b": (b"a", b"x")}),
+        (col("b").is_in(["x", "a", "y"]), {}),
+        (~col("b").contains("name 7"), {}),
+    ],
+    ids=str,
+)
+def test_pages_of_many_rows_are_searched_for_texts(where: Expression, texts: dict[str, tuple[bytes, ...]]) -> None:
+    rows = pa.table({"a": range(40_000), "b": [f"name {row}" for row in range(40_000)]})
+
+    async def question(file: asyncpq.File) -> dict[str, tuple[bytes, ...]]:
+        planner = file._prepare("plan", ScanRequest(where=where))
+        with planner.operation:
+            (group,) = (await planner.prepare(scan=True)).fetch_plan.row_groups
+        return {rows.column_names[column.field]: column.texts for column in group.columns if column.texts}
+
+    data = parquet_bytes(rows, write_statistics=False)
+    assert ask(data, question) == texts
