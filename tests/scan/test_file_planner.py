@@ -12,11 +12,10 @@ import asyncpq
 from asyncpq import AccessPlan, col
 from asyncpq.errors import ColumnNotFoundError, ObjectChangedError, PredicateTypeError
 from asyncpq.expressions import Expression
-from asyncpq.scan.request import ScanRequest
 from asyncpq.testing import Fault, ObjectServer
 from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import EditedFile
-from tests.reads import ask, by_pyarrow, values
+from tests.reads import by_pyarrow, values
 
 pytestmark = pytest.mark.io
 
@@ -134,27 +133,4 @@ async def test_rows_by_number_are_of_the_version_that_is_open(
         if is_positional:
             with pytest.raises(ObjectChangedError, match="another size or time"):
                 await file.read(access=access)
-        assert (await file.read()).num_rows == 50
-
-
-@pytest.mark.parametrize(
-    ("where", "texts"),
-    [
-        (col("b").contains("name 7"), {"b": (b"name 7",)}),
-        (col("b").is_in(["x", "a"]) & (col("a") > 5), {"b": (b"a", b"x")}),
-        (col("b").is_in(["x", "a", "y"]), {}),
-        (~col("b").contains("name 7"), {}),
-    ],
-    ids=str,
-)
-def test_pages_of_many_rows_are_searched_for_texts(where: Expression, texts: dict[str, tuple[bytes, ...]]) -> None:
-    rows = pa.table({"a": range(40_000), "b": [f"name {row}" for row in range(40_000)]})
-
-    async def question(file: asyncpq.File) -> dict[str, tuple[bytes, ...]]:
-        planner = file._prepare("plan", ScanRequest(where=where))
-        with planner.operation:
-            (group,) = (await planner.prepare(scan=True)).fetch_plan.row_groups
-        return {rows.column_names[column.field]: column.texts for column in group.columns if column.texts}
-
-    data = parquet_bytes(rows, write_statistics=False)
-    assert ask(data, question) == texts
+        assert (await file.read(access=None if is_positional else access)).num_rows == 50
