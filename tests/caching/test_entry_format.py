@@ -172,10 +172,15 @@ def test_pointers_round_trip(validator: Validator, age_s: float) -> None:
     assert decode_pointer(value + b"\0") is None
 
 
-@given(st.binary(max_size=100))
-def test_any_bytes_as_a_pointer(value: bytes) -> None:
-    found = decode_pointer(value)
-    if found is not None:
+@given(VALIDATORS, AGES, st.integers(0, 7), st.integers(0, 255))
+def test_any_bytes_as_a_pointer(validator: Validator, age_s: float, place: int, byte: int) -> None:
+    value = bytearray(encode_pointer(validator, age_s))
+    value[place] = byte  # of the age
+    found = decode_pointer(bytes(value))
+    if found is None:
+        (changed,) = struct.unpack_from("<d", value)
+        assert math.isnan(changed) or changed < 0
+    else:
         validator, age_s = found
         assert age_s >= 0
         assert not math.isnan(age_s)

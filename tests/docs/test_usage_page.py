@@ -128,6 +128,7 @@ def test_column_methods() -> None:
 
 def test_verbs() -> None:
     rows = table("verb |")
+    assert rows
     for row in rows:
         found = re.match(r"`(?:await )?file\.(\w+)\((.*)\)`$", row[0])
         assert found is not None, row

@@ -92,8 +92,7 @@ def test_nan_exceeds_all_numbers(op: str, literal: float, negated: bool) -> None
     condition = ~made[op] if negated else made[op]
     pruning = ForeignCondition(condition).pruning(_SCHEMA, _column)
     values = [-1.0, -0.0, 0.0, 1.0, 2.0, float("inf"), _NAN, None]
-    if pruning is None:
-        return
+    assert pruning is not None
     kept = compile_filter(pruning, _SCHEMA).mask({"x": pa.array(values)}, len(values)).to_pylist()
     for value, keep in zip(values, kept, strict=True):
         if value is not None and compared[op](value) is not negated:

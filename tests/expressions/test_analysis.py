@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +42,9 @@ from asyncpq.expressions.analysis import (
     ValueDomain,
     follow,
     intervals,
+    prefixed,
     result_values,
+    successor,
     texts_needed,
 )
 from asyncpq.expressions.tokens import tokens
@@ -234,6 +237,52 @@ def test_texts(atom: Any, values: Any, texts: Any, tokens: Any) -> None:
     opposite = result_values(atom, Truth.FALSE, _STRINGS)
     assert (opposite.texts, opposite.tokens) == ((), ())
     assert result_values(atom, Truth.NULL, _STRINGS)[:3] == ((), True, False)
+
+
+def test_a_pattern_that_begins_with_anything_says_why_nothing_is_ruled_out() -> None:
+    assert result_values(Like("x", "%a"), Truth.TRUE, _STRINGS).reason == "its matches begin with anything"
+    assert result_values(Like("x", "a%"), Truth.TRUE, _STRINGS).reason is None
+
+
+#: The greatest characters and bytes have no successor, and surrogates are not text.
+_BEFORE_SURROGATES, _BEHIND_SURROGATES, _LAST = "\ud7ff", "\ue000", chr(sys.maxunicode)
+_TEXTS = st.text(st.sampled_from(["a", "b", _BEFORE_SURROGATES, _BEHIND_SURROGATES, _LAST]), max_size=4)
+_BYTES = st.lists(st.sampled_from([0, 1, 0xFE, 0xFF]), max_size=4).map(bytes)
+
+
+@given(st.tuples(_TEXTS, _TEXTS) | st.tuples(_BYTES, _BYTES), st.booleans())
+def test_the_strings_with_a_prefix_are_one_interval(pair: tuple[Any, Any], longer: bool) -> None:
+    prefix, value = pair
+    value = prefix + value if longer else value
+    (inside,) = prefixed(prefix)
+    assert _inside(value, inside) == value.startswith(prefix)
+    above = successor(prefix)
+    assert inside.prefix == (None if above is None else prefix)
+    if above is not None:
+        assert inside._replace(high=above + prefix[:1]).prefix is None
+
+
+def test_successors_are_the_least() -> None:
+    assert successor("a" + _BEFORE_SURROGATES) == "a" + _BEHIND_SURROGATES
+    assert successor("a" + _LAST) == "b"
+    assert successor(b"a\xfe\xff") == b"a\xff"
+    assert successor(_LAST) is successor(b"\xff\xff") is successor("") is successor(b"") is None
+
+
+def test_sets_are_empty_where_nothing_is_a_member() -> None:
+    nothing = ResultValues((), null=False, nan=False)
+    assert nothing.is_empty
+    assert nothing._replace(values=Points(())).is_empty
+    for values in (Points((1,)), Points((), inverted=True), Points((1,), inverted=True), _ALL):
+        assert not nothing._replace(values=values).is_empty
+    assert not nothing._replace(null=True).is_empty
+    assert not nothing._replace(nan=True).is_empty
+
+
+def test_a_member_that_is_nan_is_cast_as_any_other() -> None:
+    integers = domain_of(pa.int64())
+    assert not result_values(In("x", (1, math.nan)), Truth.TRUE, integers).comparable
+    assert result_values(KeyIn("x", (1, math.nan)), Truth.TRUE, integers).values == Points([1])
 
 
 def test_strings_without_a_prefix_lie_on_both_sides_of_those_with_it() -> None:

@@ -420,6 +420,7 @@ async def test_a_cancelled_close_can_be_called_again(server: ObjectServer) -> No
     s = session(server)
     await s.__aenter__()
     file = await s.open_file(URL)
+    stores: list[Any] = [*s._runtime._stores.values()]
     s.memory_cache.clear()
     server.latency_s = 0.3
     reading = asyncio.ensure_future(file.lookup({"id": 5}))
@@ -429,8 +430,8 @@ async def test_a_cancelled_close_can_be_called_again(server: ObjectServer) -> No
     closing.cancel()
     await asyncio.gather(closing, reading, return_exceptions=True)
     await s.close()
-    for store in s._runtime._stores.values():
-        assert getattr(store, "_closed", True)
+    assert stores
+    assert all(store._closed for store in stores)
 
 
 def test_an_abandoned_blocking_scan_is_silent(tmp_path: Path) -> None:

@@ -10,10 +10,19 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.errors import CorruptIndexError
+from asyncpq.parquet.calendars import LegacyCalendar
 from asyncpq.parquet.column_chunk import ChunkStatistics, ColumnChunk
 from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import ChunkBounds, ColumnOrder, SortOrder, chunk_bounds, decode_values, order_of
+from asyncpq.parquet.statistics import (
+    ChunkBounds,
+    ColumnOrder,
+    SortOrder,
+    chunk_bounds,
+    decode_values,
+    encode_value,
+    order_of,
+)
 from asyncpq.parquet.writer_faults import Claim, WriterFaults, WriterVersion
 from tests.parquet_samples import flat_leaf, sample_metadata
 
@@ -148,6 +157,42 @@ def test_values(raw: bytes, leaf: Leaf, order: SortOrder, value: object) -> None
     (found,) = decode_values([raw], leaf, order)
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (pa.bool_(), True),
+        (pa.bool_(), False),
+        (pa.int8(), -128),
+        (pa.uint32(), 2**32 - 1),
+        (pa.int64(), -(2**63)),
+        (pa.uint64(), 2**64 - 1),
+        (pa.float16(), 1.5),
+        (pa.float32(), -0.0),
+        (pa.float64(), math.inf),
+        (pa.string(), "é".encode()),
+        (pa.binary(2), b"\xff\0"),
+        (pa.decimal128(38, 2), -(10**37)),
+        (pa.decimal128(38, 2), 127),
+        (pa.decimal256(60, 2), 128),
+    ],
+)
+def test_values_are_encoded_as_they_are_decoded(type_: pa.DataType, value: Any) -> None:
+    leaf = flat_leaf(type_)
+    order = order_of(leaf, ColumnOrder.TYPE_ORDER)
+    (found,) = decode_values([encode_value(value, leaf, order)], leaf, order)
+    assert (found, type(found), math.copysign(1, found) if order is SortOrder.FLOAT else 0) == (
+        value,
+        type(value),
+        math.copysign(1, value) if order is SortOrder.FLOAT else 0,
+    )
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 127, 128, -128, -129, 255, 256, 32767, 32768, 10**30])
+def test_decimals_without_a_length_are_encoded(value: int) -> None:
+    leaf = leaf_with(TEXT, LogicalType(LogicalKind.DECIMAL, precision=38, scale=2))
+    assert decode_values([encode_value(value, leaf, SortOrder.DECIMAL)], leaf, SortOrder.DECIMAL) == [value]
 
 
 @pytest.mark.parametrize(
@@ -300,9 +345,21 @@ def test_contradictions_prove_nothing(leaf: Leaf, low: bytes, high: bytes, more:
     assert reason is not None
 
 
-def test_one_bound_alone_is_none() -> None:
-    assert bounds_of(INT, i32(1), None)[0].min is None
-    assert bounds_of(INT, None, i32(1))[0].max is None
+@pytest.mark.parametrize("nullable", [True, False])
+def test_null_counts_of_a_faulty_writer_are_known_of_required_columns(nullable: bool) -> None:
+    old = "parquet-mr version 1.7.0"
+    found, reason = bounds_of(flat_leaf(pa.int32(), nullable=nullable), i32(1), i32(2), created_by=old, null_count=0)
+    assert (found.min, found.null_count) == (1, None if nullable else 0)
+    assert (reason is not None) is nullable
+    found, reason = bounds_of(flat_leaf(pa.string(), nullable=nullable), b"a", b"b", created_by=old)
+    assert (found.min, reason is not None) == (None, True)
+
+
+@pytest.mark.parametrize("column_order", [ColumnOrder.TYPE_ORDER, None])
+def test_one_bound_alone_is_none(column_order: ColumnOrder | None) -> None:
+    for low, high in ((i32(1), None), (None, i32(1))):
+        found, reason = bounds_of(INT, low, high, column_order=column_order)
+        assert (found.min, found.max, reason) == (None, None, None)
 
 
 def test_all_null() -> None:
@@ -327,3 +384,21 @@ def test_all_null() -> None:
 def test_exactness(leaf: Leaf, flags: tuple[bool | None, bool | None], exact: tuple[bool, bool]) -> None:
     found, _ = bounds_of(leaf, b"aaaa", b"aaaa", is_min_value_exact=flags[0], is_max_value_exact=flags[1])
     assert (found.min_exact, found.max_exact) == exact
+
+
+@pytest.mark.parametrize(
+    ("leaf", "is_date", "low", "high", "exact"),
+    [
+        (flat_leaf(pa.date32()), True, -200_000, -150_000, True),
+        (flat_leaf(pa.timestamp("us")), False, 0, 5, True),
+        (flat_leaf(pa.timestamp("us")), False, -(10**16) * 3, 5, False),
+    ],
+    ids=["days", "new timestamps", "old timestamps"],
+)
+def test_bounds_of_the_hybrid_calendar_are_rebased(leaf: Leaf, is_date: bool, low: int, high: int, exact: bool) -> None:
+    calendar = LegacyCalendar(is_date, 10**6, None, refused=False)
+    code = "<i" if is_date else "<q"
+    chunk = chunk_with(leaf, min_value=struct.pack(code, low), max_value=struct.pack(code, high))
+    found, _ = chunk_bounds(chunk, leaf, SortOrder.SIGNED, GOOD, True, 10, calendar)
+    assert (found.min, found.max, exact) == calendar.bounds(low, high)
+    assert (found.min_exact, found.max_exact) == (exact, exact)

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq import col
-from asyncpq.errors import ColumnNotFoundError, PredicateTypeError
+from asyncpq import AccessPlan, col
+from asyncpq.errors import ColumnNotFoundError, ObjectChangedError, PredicateTypeError
 from asyncpq.expressions import Expression
-from asyncpq.testing import ObjectServer
+from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import EditedFile
 from tests.reads import by_pyarrow, values
 
@@ -113,3 +114,23 @@ async def test_errors_are_raised_all_the_same(
         with pytest.raises(error) as caught:
             await file.count(where)
         assert caught.value.url == URL
+
+
+@pytest.mark.parametrize(
+    ("access", "is_positional"),
+    [(AccessPlan.all(), False), (AccessPlan.row_ranges([(3, 5)]), True), (AccessPlan.row_groups([0]), True)],
+    ids=str,
+)
+async def test_rows_by_number_are_of_the_version_that_is_open(
+    server: ObjectServer, access: AccessPlan, is_positional: bool
+) -> None:
+    """Without an ETag, the next read looks at the object again."""
+    server.faults = lambda request: Fault(headers={"ETag": "", "Last-Modified": ""})
+    async with asyncpq.Session(cache_policy=asyncpq.etag(0)) as opened:
+        file = await opened.open_file(f"{server.endpoint}/lake/file.parquet")
+        assert await file.count(access=access) == access.resolve([100] * 4).num_rows
+        server.put("lake/file.parquet", parquet_bytes(TABLE.slice(0, 50)))
+        if is_positional:
+            with pytest.raises(ObjectChangedError, match="another size or time"):
+                await file.read(access=access)
+        assert (await file.read(access=None if is_positional else access)).num_rows == 50

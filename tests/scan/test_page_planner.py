@@ -14,10 +14,14 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.caching.entry_format import ContentKey
+from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
+from asyncpq.scan.page_planner import _expected_matches
+from asyncpq.scan.request import ScanRequest
 from asyncpq.testing import ObjectServer
 from tests.costs import Part, cost_of, parts_of, trace, walked_parts
 from tests.parquet_bytes import parquet_bytes
+from tests.reads import ask
 
 pytestmark = pytest.mark.io
 
@@ -411,3 +415,45 @@ async def test_what_was_learnt_holds_for_one_version(server: ObjectServer) -> No
         await file.refresh()
         assert (await file.plan(columns=["id"], where=col("id") == 15)).learnt == ()
         assert (await file.take([10], columns=["id"])).column("id").to_pylist() == [10]
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        (None, None),
+        (col("a") == 1, 1),
+        (col("a") > 1, None),
+        (col("a").is_in([1, 2, 3]), 3),
+        ((col("a") == 1) & (col("b") > 2), 1),
+        (col("a").is_in([1, 2, 3]) & col("b").is_in([1, 2]), 2),
+        ((col("a") > 1) & (col("b") > 2), None),
+        ((col("a") == 1) | col("b").is_in([1, 2]), 3),
+        ((col("a") == 1) | (col("b") > 2), None),
+    ],
+    ids=str,
+)
+def test_lookups_are_expected_to_match_a_row_for_each_value(where: Expression | None, rows: int | None) -> None:
+    assert _expected_matches(where) == rows
+
+
+@pytest.mark.parametrize(
+    ("where", "texts"),
+    [
+        (col("b").contains("name 7"), {"b": (b"name 7",)}),
+        (col("b").is_in(["x", "a"]) & (col("a") > 5), {"b": (b"a", b"x")}),
+        (col("b").is_in(["x", "a", "y"]), {}),
+        (~col("b").contains("name 7"), {}),
+    ],
+    ids=str,
+)
+def test_pages_of_many_rows_are_searched_for_texts(where: Expression, texts: dict[str, tuple[bytes, ...]]) -> None:
+    rows = pa.table({"a": range(40_000), "b": [f"name {row}" for row in range(40_000)]})
+
+    async def question(file: asyncpq.File) -> dict[str, tuple[bytes, ...]]:
+        planner = file._prepare("plan", ScanRequest(where=where))
+        with planner.operation:
+            (group,) = (await planner.prepare(scan=True)).fetch_plan.row_groups
+        return {rows.column_names[column.field]: column.texts for column in group.columns if column.texts}
+
+    data = parquet_bytes(rows, write_statistics=False)
+    assert ask(data, question) == texts
