@@ -190,7 +190,7 @@ async def test_versions_that_change_under_the_plan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "rows_of_the_catalog"])
 async def test_a_table_of_ducklake_is_joined_as_it_was_planned(tmp_path: Path, inlined: int) -> None:
-    """Its deleted rows match nothing; rows that the catalog holds are a file of their own, which no store can change."""
+    """Deleted rows match nothing; the rows that the catalog holds are a file in memory, which nothing replaces."""
     left = pa.table({"id": pa.array([1, 2, 3, 7], pa.int32())})
     with Lake(tmp_path, inline_rows=inlined) as lake:
         lake.sql(
