@@ -160,7 +160,8 @@ class _PinnedProvider(WrappedFiles):
         listing = await self.source.files(ask, operation, scan=scan)
         if listing.files is not self._given:  # keeps the identity of the list, by which results are cached
             self._given = listing.files
-            self._files = [replace(file, pinned=True) for file in listing.files]
+            # bytes in memory are in no store, so nothing replaces them
+            self._files = [replace(file, pinned=file.content is None) for file in listing.files]
         return listing._replace(files=self._files)
 
 

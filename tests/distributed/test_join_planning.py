@@ -38,6 +38,7 @@ from asyncpq.objects.prices import Prices
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.storage.base import Validator
+from tests.ducklake_lakes import Lake
 
 _FILES, _ROWS = 6, 300
 _PYARROW = {"inner": "inner", "left": "left outer", "semi": "left semi", "anti": "left anti"}
@@ -185,6 +186,24 @@ async def test_versions_that_change_under_the_plan(tmp_path: Path) -> None:
         with pytest.raises(ObjectChangedError, match=r"1\.parquet") as caught:
             await asyncio.to_thread(run, task, left.to_batches())
     assert "plan_join() again" in str(caught.value)
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "rows_of_the_catalog"])
+async def test_a_table_of_ducklake_is_joined_as_it_was_planned(tmp_path: Path, inlined: int) -> None:
+    """Deleted rows match nothing; the rows that the catalog holds are a file in memory, which nothing replaces."""
+    left = pa.table({"id": pa.array([1, 2, 3, 7], pa.int32())})
+    with Lake(tmp_path, inline_rows=inlined) as lake:
+        lake.sql(
+            "CREATE TABLE t (id INTEGER, v VARCHAR)",
+            "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+            "INSERT INTO t SELECT i, 'many' FROM range(3, 30) r(i)",
+            "DELETE FROM t WHERE id IN (2, 3)",
+        )
+        async with asyncpq.Session() as session:
+            task = pickle.loads(pickle.dumps(await plan_join(session, lake.table("t"), "id", left.schema)))
+        lake.sql("UPDATE t SET v = 'later'", "ALTER TABLE t RENAME v TO w")
+        found = await asyncio.to_thread(run, task, left.to_batches())
+    assert rows_of(pa.Table.from_batches(found)) == rows_of(pa.table({"id": [1, 7], "v": ["a", "many"]}))
 
 
 @pytest.mark.parametrize(
