@@ -112,10 +112,10 @@ def test_reads_equal_pyarrow(
                 piece = pieces[-1 - number]
                 (root / files[number][0]).unlink()
                 (root / files[number][0]).write_bytes(writer.write(pa.concat_tables([piece, piece.slice(0, 3)])))
-                now[number] = pq.read_table(root / files[number][0])
+                now[number] = read_table(root / files[number][0])
             if added:
                 (root / "9.parquet").write_bytes(files[0][1])
-                now.append(pq.read_table(root / "9.parquet"))
+                now.append(read_table(root / "9.parquet"))
             base = await session.open_dataset(root, schema=schema)
             listed = open_indexed(session._runtime, base, OpenIndex(backend, Head(backend, manifest)))
             await answers(listed, exact=True)
