@@ -226,8 +226,17 @@ def _page_header(fields: Fields, size: int) -> PageHeader:
         raise CorruptFileError(f"a page header of type {page_type.name} lacks the struct that this type requires")
     if page_type is PageType.DATA_PAGE:
         values, encoding, definition, repetition = _numbers(content, _V1_FIELDS)
-        header = PageHeader(page_type, size, compressed, uncompressed, crc, values, encoding)
-        return header._replace(def_encoding=definition, rep_encoding=repetition)
+        return PageHeader(
+            page_type,
+            size,
+            compressed,
+            uncompressed,
+            crc,
+            values,
+            encoding,
+            def_encoding=definition,
+            rep_encoding=repetition,
+        )
     if page_type is PageType.DICTIONARY_PAGE:
         values, encoding = _numbers(content, _DICTIONARY_FIELDS)
         return PageHeader(page_type, size, compressed, uncompressed, crc, values, encoding)
