@@ -25,11 +25,11 @@ _PAGES = {"writers.md": ("Writers", "make writers"), "files-read-right.md": ("Fi
 
 # Why files of a writer are not right; shown where some are not.
 REASONS = {
-    "fastparquet": "pyarrow refuses `plain-fixed_text`, strings of a fixed length.",
+    "fastparquet": "pyarrow refuses the `plain-fixed_text` of fastparquet, strings of a fixed length.",
     "chdb": "The ClickHouse of chdb 4.4 writes a struct whose leaves disagree about where it is null.",
     "parquet-java": "parquet-mr up to 1.10 writes V2 pages of maps whose rows do not add up to those of the row group; "
     "pyarrow reads such a map one row short.",
-    "pyarrow": "pyarrow 2.0 died while it wrote that file.",
+    "pyarrow": "pyarrow 2.0 died while it wrote `large_nested-v1-pages`.",
 }
 
 
@@ -98,5 +98,5 @@ def _list(title: str, otherwise: str, items: list[str]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    short = re.sub(r"/\S*/(?=[^/\s]+\.(?:parquet|py))", "", " ".join(text.split()))  # files without their folders
+    short = re.sub(r"/\S*/(?=[^/\s]+\.(?:parquet|py)\b)", "", " ".join(text.split()))  # files without their folders
     return f"`{short[:300].replace('`', chr(39))}`"
