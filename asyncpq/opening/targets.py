@@ -131,7 +131,10 @@ class _FilesOpening:
                 "view='snapshot' needs an index, and there is none below this url",
                 option="view",
                 url=self.operation.url,
-                hint="Build an index with build_index(), or pass the place of an existing one: index=...",
+                hint=Hint(
+                    "Build an index with build_index(), or pass the place of an existing one: index=...",
+                    "`asyncpq index build` builds one; or name the place of an existing one as index.",
+                ),
             )
         is_prefix = bool(self.files.folder) and self.files.pattern is None
         index = await self._index(self.place, self.operation, strict=self.view is View.SNAPSHOT)

@@ -24,11 +24,11 @@ from asyncpq.engine.work import in_thread, set_owner
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.serve.access import Slots, authenticate, check_verb, grant_of, visible_schema
-from asyncpq.serve.configuration import Configuration, Grant, Token, load_configuration
+from asyncpq.serve.configuration import VERBS, Configuration, Grant, Token, load_configuration
 from asyncpq.serve.datasets import BoundRequest, ServedDataset, plan_document, requested_rows, schema_document
 from asyncpq.serve.exchange import ClientGoneError, Receive, Scope, ServerExchange
 from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
-from asyncpq.serve.problems import Problem, no_dataset, problem_of
+from asyncpq.serve.problems import Problem, problem_of
 from asyncpq.serve.prometheus import ServiceMetrics
 from asyncpq.serve.requests import (
     FORMATS,
@@ -461,7 +461,9 @@ def _not_running() -> Problem:
 
 
 async def _not_found(request: Any, error: Exception) -> Any:
-    return _response(no_dataset() if request.url.path.count("/v1/") else Problem(404, "there is no such page"))
+    hint = f"Paths are /v1/DATASET/VERB; verbs are {', '.join(VERBS)}."
+    is_verb = "/v1/" in request.url.path
+    return _response(Problem(404, "there is no such path", hint=hint if is_verb else None))
 
 
 async def _not_allowed(request: Any, error: Any) -> Any:

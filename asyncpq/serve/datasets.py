@@ -268,4 +268,6 @@ def _grant_faults(dataset: Dataset, grant: Grant) -> Iterator[str]:
 
 
 def _line(error: AsyncpqError) -> str:
-    return " ".join(str(error).split())
+    # An index is built on the command line; other hints name arguments, which are settings of the file, too.
+    is_command = error.hint is not None and "build_index()" in error.hint
+    return " ".join((error.command_text() if is_command else str(error)).split())

@@ -50,7 +50,6 @@ UNMET = (
     "RetryOptions sets the retries, and other entries go",
     "Pass credentials in storage_options.",
     "out of the storage_options; read other buckets",
-    "pass the place of an existing one: index=",
     'For the url of a table, pass format="delta"',
     'For a url, pass its format, too: format="delta"',
     "scan(columns=...)",

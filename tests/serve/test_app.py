@@ -182,7 +182,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/v1/trips/schema?x=1", None, 400, "no parameter"),
     ("POST", "/v1/datasets", {}, 405, ""),
     ("DELETE", "/v1/trips/scan", None, 405, ""),
-    ("GET", "/v1/trips/drop", None, 404, ""),
+    ("GET", "/v1/trips/drop", None, 404, "no such path"),
     ("GET", "/v1/trips/../trips/scan/", None, 404, ""),
     ("GET", "/nothing", None, 404, ""),
 ]

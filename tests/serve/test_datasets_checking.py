@@ -40,6 +40,15 @@ async def test_a_missing_dataset(tmp_path: Path) -> None:
     assert fault.startswith("dataset trips: ")
 
 
+@pytest.mark.parametrize(("name", "value"), [("view", "snapshot"), ("index", "none/")])
+async def test_a_missing_index_is_built_by_a_command(tmp_path: Path, lake: str, name: str, value: str) -> None:
+    path = written(tmp_path, lake, "{}")
+    path.write_text(path.read_text().replace("[tokens", f'{name} = "{value}"\n[tokens'))
+    (fault,) = await configuration_faults(load_configuration(path))
+    assert "`asyncpq index build` builds" in fault
+    assert "build_index()" not in fault
+
+
 async def test_misspelt_columns(tmp_path: Path, lake: str) -> None:
     path = written(tmp_path, lake, '{ columns = ["idd"], rows = "usr = 5" }')
     columns, rows = await configuration_faults(load_configuration(path))
