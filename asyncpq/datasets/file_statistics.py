@@ -438,9 +438,13 @@ class FileStatistics:
                 if name in file.partition:
                     zones[name] = value_zones(kind_of(type_), [file.partition[name]])
                 elif self._trust_statistics:
-                    known = self._learn(opened, name, tested.parts.get(name), type_, dataset)
+                    known = self._known(opened, name)
                     if known is not None:
                         zones[name] = self._zones_of(name, type_, file.url, known)
+                        continue
+                    learnt = self._learn(opened, name, tested.parts.get(name), type_, dataset)
+                    if learnt is not None:  # most files are ruled out now, so zones of their own are not kept
+                        zones[name] = _learnt_zones(name, type_, [learnt])
 
             def may_match() -> bool:
                 if not zones and not isinstance(tested.where, Constant):
@@ -493,15 +497,19 @@ class FileStatistics:
             kept = self._single[name, url] = learnt, _learnt_zones(name, type_, [learnt])
         return kept[1]
 
+    def _known(self, opened: OpenedFile, name: str) -> Learnt | None:
+        """Return the statistics of a column or part that an earlier read has learnt of this version of the file; None
+        if there are none."""
+        version = opened.version
+        last = self._learnt.get(name, {}).get(opened.file.url)
+        if last is None or not version.can_validate:
+            return None
+        return last if last.validator is version.validator or last.validator == version.validator else None
+
     def _learn(
         self, opened: OpenedFile, name: str, part: TestedPart | None, type_: pa.DataType, dataset: DatasetColumns
     ) -> Learnt | None:
         version, url = opened.version, opened.file.url
-        by_url = self._learnt.setdefault(name, {})
-        last = by_url.get(url)
-        known, own = None if last is None else last.validator, version.validator
-        if version.can_validate and (known is own or known == own):
-            return last
         if part is not None:
             field = _own_name(opened, part.column, dataset)
             learnt = None if field is None else part.learn(version, field, kind_of(type_))
@@ -510,7 +518,8 @@ class FileStatistics:
             learnt = None if leaf is None else column_statistics(version, leaf, kind_of(type_))
         if learnt is None:
             return None
-        if last is not None:
+        by_url = self._learnt.setdefault(name, {})
+        if url in by_url:
             self._learnt_zones.pop(name, None)  # the number of files in its key does not change
             self._num_replaced += 1
         by_url[url] = learnt
