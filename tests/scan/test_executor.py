@@ -29,7 +29,6 @@ class MadeScan:
     runs: list[str]
     rows_matched: int = 0
     ahead_bytes: int = 1 << 30
-    arriving_bytes: int = 1 << 30
     read: Any = field(default_factory=lambda: SimpleNamespace(current=True, metrics=ReadMetrics()))
 
     async def units(self, unit_bytes: int | None) -> list[Any]:

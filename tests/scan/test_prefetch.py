@@ -24,7 +24,7 @@ class Decoded(int):
 class SlowToEnd:
     """A read whose first units fail, and whose last one takes a moment to be cancelled."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         if unit.pieces[0].items[0] < 2:
@@ -74,7 +74,7 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
 class NeverDone:
     """A read whose bytes never come."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         await asyncio.Event().wait()
@@ -106,7 +106,7 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
 class DoneAtOnce:
     """A read whose units take no time."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         return None
@@ -136,7 +136,7 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
 class InPairs:
     """A read whose units are decoded only while another is."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     def __init__(self, patience_s: float) -> None:
         self.pair = asyncio.Barrier(2)
@@ -182,7 +182,7 @@ async def test_units_of_one_row_group_are_decoded_in_turn() -> None:
 class LastFirst:
     """A read of three row groups whose last unit is decoded first."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     def __init__(self) -> None:
         self.last_is_done = asyncio.Event()
@@ -224,7 +224,6 @@ class Narrow(DoneAtOnce):
     """A read of which 20 bytes are ahead, which notes what is fetched."""
 
     ahead_bytes = 20
-    arriving_bytes = 1000
 
     def __init__(self) -> None:
         self.fetched: list[int] = []
@@ -279,50 +278,10 @@ async def test_units_take_from_the_budget_what_is_fetched_first() -> None:
     assert runtime.budget.used == 0
 
 
-class Arriving(DoneAtOnce):
-    """A read of which 20 bytes may be on their way. Its units come when they are told to."""
-
-    arriving_bytes = 20
-
-    def __init__(self) -> None:
-        self.fetched: list[int] = []
-        self.come = [asyncio.Event() for _ in range(5)]
-
-    async def fetch_unit(self, unit: Any) -> None:
-        (number,) = unit.pieces[0].items
-        self.fetched.append(number)
-        await self.come[number].wait()
-
-
-async def test_a_unit_is_requested_once_others_have_come() -> None:
-    """Not once they are consumed; and not before, since all share the bandwidth."""
-    runtime = SimpleNamespace(budget=ByteBudget(1000))
-    units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
-        for number in range(5)
-    ]
-    scan = Arriving()
-    pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
-    pipeline.start()
-    seen: list[list[int]] = []
-    for come in scan.come:
-        for _ in range(10):
-            await asyncio.sleep(0)
-        seen.append(list(scan.fetched))
-        come.set()
-    assert seen == [[0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
-    while await pipeline.next() is not None:
-        pipeline.done_with_head()
-    await pipeline.close()
-    assert runtime.budget.used == 0
-
-
 class HeadLast:
     """A read whose first unit is decoded last, and whose others have ``nbytes`` bytes of rows."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     def __init__(self, nbytes: int) -> None:
         self.rows = SimpleNamespace(nbytes=nbytes)
