@@ -345,19 +345,13 @@ class FileScan:
             few = few and self._expected_bytes(unit, fetched).size < room
             steps = [work() for work in works] if few else await runtime.in_threads(works, threads)
             matches = [step for step in steps if isinstance(step, _Match)]
-            items = [item for match in matches for item in match.late]
-            num_bytes = sum([item.stop - item.start for item in items])
-            runtime.budget.take(num_bytes)  # granted at once, even over the budget; other units wait for these bytes
+            rest = await self._fetch_late([item for match in matches for item in match.late])
             try:
-                rest = await self._fetch_late(items)
-                try:
-                    small = few and self._is_few(matches, rest, room)
-                    emitted = iter(await self._emit_all(matches, rest, threads, small=small) if matches else ())
-                except AsyncpqError as error:
-                    self._discard(error, rest)
-                    raise
-            finally:
-                runtime.budget.release(num_bytes)
+                small = few and self._is_few(matches, rest, room)
+                emitted = iter(await self._emit_all(matches, rest, threads, small=small) if matches else ())
+            except AsyncpqError as error:
+                self._discard(error, rest)
+                raise
             self.read.share(rest.parts, scan=self.read.scan)
             return [next(emitted) if isinstance(step, _Match) else step for step in steps]
         if few:

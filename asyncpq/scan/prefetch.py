@@ -130,9 +130,9 @@ class Pipeline:
                     await self._consumed.wait()
                 if job.scan in self._dropped:
                     continue
-                await self._grant(job.unit.budget_bytes)
+                await self._grant(job.unit.num_bytes)
                 if job.scan in self._dropped:
-                    self._runtime.budget.release(job.unit.budget_bytes)
+                    self._runtime.budget.release(job.unit.num_bytes)
                     continue
                 after = previous if previous is not None and (self._ordered or previous.job.scan is job.scan) else None
                 loop = asyncio.get_running_loop()
@@ -250,7 +250,7 @@ class Pipeline:
         if running is None:
             raise UsageError("the pipeline has no unit that is being consumed")
         self._running.remove(running)
-        self._runtime.budget.release(running.job.unit.budget_bytes)
+        self._runtime.budget.release(running.job.unit.num_bytes)
         self._release_slot(running.job)
         self._consumed.set()
         if not self._running:
@@ -268,7 +268,7 @@ class Pipeline:
         left = [running for running in self._running if running.job.scan is scan]
         for running in left:
             self._running.remove(running)
-            self._end(running.task, running.job.unit.budget_bytes)
+            self._end(running.task, running.job.unit.num_bytes)
         if left:
             await asyncio.wait([running.task for running in left])
         for running in left:
@@ -285,7 +285,7 @@ class Pipeline:
             self._end(self._pump, 0)
         while self._running:
             running = self._running.popleft()
-            self._end(running.task, running.job.unit.budget_bytes)
+            self._end(running.task, running.job.unit.num_bytes)
         if self._ending:
             await asyncio.wait(self._ending)
         # A cancelled task holds its traceback, whose frames hold this pipeline, and all that it has fetched.

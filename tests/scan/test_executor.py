@@ -36,9 +36,7 @@ class MadeScan:
         units = [list(numbers)] if unit_bytes is None else [[number] for number in numbers]
         size = self.num_bytes // max(1, len(units))
         return [
-            SimpleNamespace(
-                num_bytes=size, first_bytes=size, budget_bytes=size, pieces=[SimpleNamespace(items=unit, last=True)]
-            )
+            SimpleNamespace(num_bytes=size, first_bytes=size, pieces=[SimpleNamespace(items=unit, last=True)])
             for unit in units
             if unit
         ]

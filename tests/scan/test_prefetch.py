@@ -43,9 +43,7 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
     units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
         for number in range(3)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", SlowToEnd()), cast("Any", units)), cast("Any", runtime))
@@ -85,9 +83,7 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
     """As by a session that ends under its reads."""
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
         for number in range(3)
     ]
     jobs = jobs_of(cast("Any", NeverDone()), cast("Any", units))
@@ -119,9 +115,7 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
     units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
         for number in range(3)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", DoneAtOnce()), cast("Any", units)), cast("Any", runtime))
@@ -155,8 +149,7 @@ async def _run_in_pairs(last: bool, patience_s: float) -> list[object]:
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     pieces = [[SimpleNamespace(items=[number], last=last)] for number in range(10)]
     units = [
-        SimpleNamespace(num_bytes=10, first_bytes=10, budget_bytes=10, number=number, pieces=some)
-        for number, some in enumerate(pieces)
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", InPairs(patience_s)), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
@@ -205,8 +198,7 @@ async def test_the_last_unit_of_a_scan_is_delivered_last(ordered: bool) -> None:
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(3)]
     units = [
-        SimpleNamespace(num_bytes=10, first_bytes=10, budget_bytes=10, number=number, pieces=some)
-        for number, some in enumerate(pieces)
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", LastFirst()), cast("Any", units)), cast("Any", runtime), ordered=ordered)
     pipeline.start()
@@ -237,9 +229,7 @@ async def test_no_more_is_fetched_ahead_than_the_scan_wants() -> None:
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     sizes = [10, 10, 10, 30, 10]
     units = [
-        SimpleNamespace(
-            num_bytes=size, first_bytes=size, budget_bytes=size, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=size, first_bytes=size, pieces=[SimpleNamespace(items=[number], last=True)])
         for number, size in enumerate(sizes)
     ]
     scan = Narrow()
@@ -253,28 +243,6 @@ async def test_no_more_is_fetched_ahead_than_the_scan_wants() -> None:
         pipeline.done_with_head()
     await pipeline.close()
     assert seen == [[0, 1], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
-    assert runtime.budget.used == 0
-
-
-async def test_units_take_from_the_budget_what_is_fetched_first() -> None:
-    """Bytes of late columns are taken when they are fetched."""
-    runtime = SimpleNamespace(budget=ByteBudget(30))
-    units = [
-        SimpleNamespace(
-            num_bytes=19, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
-        for number in range(5)
-    ]
-    scan = Narrow()
-    scan.ahead_bytes = 1000
-    pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
-    pipeline.start()
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert scan.fetched == [0, 1, 2]
-    while await pipeline.next() is not None:
-        pipeline.done_with_head()
-    await pipeline.close()
     assert runtime.budget.used == 0
 
 
@@ -302,8 +270,7 @@ class HeadLast:
 async def test_units_of_few_rows_do_not_stop_the_decoding_of_others(nbytes: int, others: int) -> None:
     pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(10)]
     units = [
-        SimpleNamespace(num_bytes=10, first_bytes=10, budget_bytes=10, number=number, pieces=some)
-        for number, some in enumerate(pieces)
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
     ]
     scan = HeadLast(nbytes)
     pipeline = Pipeline(
