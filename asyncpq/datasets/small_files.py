@@ -42,7 +42,7 @@ class ReadyRows:
     """The rows of small files, which are decoded: the plan of the first of them, as executors take it."""
 
     has_rows = True
-    ahead_bytes = arriving_bytes = math.inf  # they are there
+    ahead_bytes = math.inf  # they are there
 
     def __init__(self, tables: list[pa.Table], rows_matched: int, num_bytes: int) -> None:
         # of the files, or of their rows, which wait in memory for the consumer, if these are more

@@ -219,12 +219,6 @@ class Unit(NamedTuple):
         """The bytes without those that late columns may take."""
         return self.num_bytes - sum([piece.late_bytes for piece in self.pieces])
 
-    @property
-    def budget_bytes(self) -> int:
-        """The bytes to take from the budget: those that come first, but at least half of all. Late columns are hardly
-        ever fetched as a whole; where the first ones are small, units still do not run far ahead."""
-        return max(self.first_bytes, self.num_bytes // 2)
-
 
 class Estimates(NamedTuple):
     """The estimated seconds that one read takes to fetch its data, by strategy. Decoding is not counted."""

@@ -30,9 +30,6 @@ class UnitScan(Protocol):
     @property
     def ahead_bytes(self) -> float: ...
 
-    @property
-    def arriving_bytes(self) -> float: ...
-
     async def units(self, unit_bytes: int | None) -> list[Unit]: ...
 
     async def run(self, unit: Unit) -> list[pa.Table]: ...
@@ -62,7 +59,6 @@ class _Running(NamedTuple):
 
     job: Job
     task: asyncio.Task[list[pa.Table]]
-    arrived: asyncio.Event  # its bytes have come
     begun: asyncio.Future[bool]  # whether its decoding has begun; False if it failed before
 
 
@@ -129,34 +125,27 @@ class Pipeline:
         previous: _Running | None = None
         async with aclosing(self._jobs) as jobs:
             async for job in jobs:
-                while self._running and not self._may_fetch(job):
+                while self._running and self._ahead() + job.unit.first_bytes > job.scan.ahead_bytes:
                     self._consumed.clear()
                     await self._consumed.wait()
                 if job.scan in self._dropped:
                     continue
-                await self._grant(job.unit.budget_bytes)
+                await self._grant(job.unit.num_bytes)
                 if job.scan in self._dropped:
-                    self._runtime.budget.release(job.unit.budget_bytes)
+                    self._runtime.budget.release(job.unit.num_bytes)
                     continue
                 after = previous if previous is not None and (self._ordered or previous.job.scan is job.scan) else None
                 loop = asyncio.get_running_loop()
                 begun: asyncio.Future[bool] = loop.create_future()
-                arrived = asyncio.Event()
-                task = loop.create_task(self._run(job, arrived, begun, after))
-                previous = _Running(job, task, arrived, begun)
+                previous = _Running(job, loop.create_task(self._run(job, begun, after)), begun)
                 previous.task.add_done_callback(partial(_failed_to_begin, begun))
                 self._running.append(previous)
                 self._drained.clear()
                 self._started.set()
 
-    def _may_fetch(self, job: Job) -> bool:
-        """Return whether no more bytes are ahead, and on their way, than the scan wants."""
-        ahead = on_the_way = job.unit.first_bytes
-        for running in self._running:
-            ahead += running.job.unit.first_bytes
-            if not running.arrived.is_set():
-                on_the_way += running.job.unit.first_bytes
-        return ahead <= job.scan.ahead_bytes and on_the_way <= job.scan.arriving_bytes
+    def _ahead(self) -> int:
+        """Return the bytes of the units that are fetched, decoded or consumed."""
+        return sum([running.job.unit.first_bytes for running in self._running])
 
     async def _grant(self, size: int) -> None:
         """Wait until the budget has room for the next job, or until no job is running."""
@@ -179,15 +168,9 @@ class Pipeline:
         finally:
             drained.cancel()
 
-    async def _run(
-        self, job: Job, arrived: asyncio.Event, begun: asyncio.Future[bool], previous: _Running | None
-    ) -> list[pa.Table]:
+    async def _run(self, job: Job, begun: asyncio.Future[bool], previous: _Running | None) -> list[pa.Table]:
         scan, unit = job.scan, job.unit
-        try:
-            fetched = await scan.fetch_unit(unit)
-        finally:
-            arrived.set()
-            self._consumed.set()
+        fetched = await scan.fetch_unit(unit)
         if previous is not None and not await _may_follow(previous, job):
             # The consumer meets the failed job first. Later jobs must not take the decode slots of earlier ones.
             raise asyncio.CancelledError
@@ -267,7 +250,7 @@ class Pipeline:
         if running is None:
             raise UsageError("the pipeline has no unit that is being consumed")
         self._running.remove(running)
-        self._runtime.budget.release(running.job.unit.budget_bytes)
+        self._runtime.budget.release(running.job.unit.num_bytes)
         self._release_slot(running.job)
         self._consumed.set()
         if not self._running:
@@ -285,7 +268,7 @@ class Pipeline:
         left = [running for running in self._running if running.job.scan is scan]
         for running in left:
             self._running.remove(running)
-            self._end(running.task, running.job.unit.budget_bytes)
+            self._end(running.task, running.job.unit.num_bytes)
         if left:
             await asyncio.wait([running.task for running in left])
         for running in left:
@@ -302,7 +285,7 @@ class Pipeline:
             self._end(self._pump, 0)
         while self._running:
             running = self._running.popleft()
-            self._end(running.task, running.job.unit.budget_bytes)
+            self._end(running.task, running.job.unit.num_bytes)
         if self._ending:
             await asyncio.wait(self._ending)
         # A cancelled task holds its traceback, whose frames hold this pipeline, and all that it has fetched.

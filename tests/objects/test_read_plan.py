@@ -101,16 +101,6 @@ def test_late_columns_count_towards_units_and_are_not_fetched_first() -> None:
     assert unit.num_bytes == columns[0].num_bytes + columns[1].num_bytes
 
 
-@pytest.mark.parametrize(("filter_bytes", "taken"), [(900, 900), (100, 400)])
-def test_late_columns_take_no_more_of_the_budget_than_half_of_the_unit(filter_bytes: int, taken: int) -> None:
-    """Before they are fetched. Else a scan with a filter fetches only few units ahead."""
-    rows = RowRanges.all(NUM_ROWS)
-    columns = (whole(0, rows, filter_bytes), whole(1, rows, 700))
-    columns[0].predicate = True
-    (unit,) = planned(RowGroupPlan(0, NUM_ROWS, rows, columns, True), late=True).units(1 << 20)
-    assert (unit.num_bytes, unit.first_bytes, unit.budget_bytes) == (filter_bytes + 700, filter_bytes, taken)
-
-
 def test_pages_are_skipped_where_few_rows_are_wanted_or_a_run_of_others_is_long() -> None:
     chunks = [Span(0, 0, 1000)]
     few, most = RowRanges.from_rows(range(50)), RowRanges.from_rows(range(60))

@@ -29,7 +29,6 @@ class MadeScan:
     runs: list[str]
     rows_matched: int = 0
     ahead_bytes: int = 1 << 30
-    arriving_bytes: int = 1 << 30
     read: Any = field(default_factory=lambda: SimpleNamespace(current=True, metrics=ReadMetrics()))
 
     async def units(self, unit_bytes: int | None) -> list[Any]:
@@ -37,9 +36,7 @@ class MadeScan:
         units = [list(numbers)] if unit_bytes is None else [[number] for number in numbers]
         size = self.num_bytes // max(1, len(units))
         return [
-            SimpleNamespace(
-                num_bytes=size, first_bytes=size, budget_bytes=size, pieces=[SimpleNamespace(items=unit, last=True)]
-            )
+            SimpleNamespace(num_bytes=size, first_bytes=size, pieces=[SimpleNamespace(items=unit, last=True)])
             for unit in units
             if unit
         ]

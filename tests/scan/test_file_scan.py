@@ -21,7 +21,6 @@ from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.row_group_reader import Matched, QueryShape, RowGroupReader
 from asyncpq.errors import CorruptFileError, ObjectChangedError, StoreError
 from asyncpq.objects.read_plan import ColumnPlan, RowGroupPiece, RowGroupPlan
-from asyncpq.objects.runtime import ByteBudget
 from asyncpq.parquet.schema import Projection
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.file_scan import EarlyDecoding, column_sets
@@ -592,25 +591,3 @@ async def test_parts_that_come_once_it_is_closed_start_nothing() -> None:
     await asyncio.sleep(0)
     assert begun == [pieces[0]]
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-
-
-async def test_late_columns_take_from_the_budget_while_they_are_fetched(
-    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A filtered read of one unit takes the bytes of its filter's column first, then those of the other column."""
-    taken: list[int] = []
-    take = ByteBudget.take
-
-    def noted(budget: ByteBudget, amount: int) -> None:
-        taken.append(amount)
-        take(budget, amount)
-
-    requests = asyncpq.RequestOptions(tail_bytes=20_000, gap_bytes=0, late_materialization="always")
-    async with asyncpq.Session(server.storage_options, requests=requests) as session:
-        file = await session.open_file(URL)
-        monkeypatch.setattr(ByteBudget, "take", noted)
-        with asyncpq.measure() as measured:
-            table = await file.read(["id", "value"], where=col("id").is_in([7, 300]))
-        assert table.column("value").to_pylist() == [49, 2100]
-    _, late = taken
-    assert late == sum(request.bytes for request in measured.log if request.round == measured.rounds)

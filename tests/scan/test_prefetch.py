@@ -24,7 +24,7 @@ class Decoded(int):
 class SlowToEnd:
     """A read whose first units fail, and whose last one takes a moment to be cancelled."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         if unit.pieces[0].items[0] < 2:
@@ -43,9 +43,7 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
     units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
         for number in range(3)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", SlowToEnd()), cast("Any", units)), cast("Any", runtime))
@@ -74,7 +72,7 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
 class NeverDone:
     """A read whose bytes never come."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         await asyncio.Event().wait()
@@ -85,9 +83,7 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
     """As by a session that ends under its reads."""
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
         for number in range(3)
     ]
     jobs = jobs_of(cast("Any", NeverDone()), cast("Any", units))
@@ -106,7 +102,7 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
 class DoneAtOnce:
     """A read whose units take no time."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         return None
@@ -119,9 +115,7 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
     budget = ByteBudget(1000)
     runtime = SimpleNamespace(budget=budget)
     units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
         for number in range(3)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", DoneAtOnce()), cast("Any", units)), cast("Any", runtime))
@@ -136,7 +130,7 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
 class InPairs:
     """A read whose units are decoded only while another is."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     def __init__(self, patience_s: float) -> None:
         self.pair = asyncio.Barrier(2)
@@ -155,8 +149,7 @@ async def _run_in_pairs(last: bool, patience_s: float) -> list[object]:
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     pieces = [[SimpleNamespace(items=[number], last=last)] for number in range(10)]
     units = [
-        SimpleNamespace(num_bytes=10, first_bytes=10, budget_bytes=10, number=number, pieces=some)
-        for number, some in enumerate(pieces)
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", InPairs(patience_s)), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
@@ -182,7 +175,7 @@ async def test_units_of_one_row_group_are_decoded_in_turn() -> None:
 class LastFirst:
     """A read of three row groups whose last unit is decoded first."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     def __init__(self) -> None:
         self.last_is_done = asyncio.Event()
@@ -205,8 +198,7 @@ async def test_the_last_unit_of_a_scan_is_delivered_last(ordered: bool) -> None:
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(3)]
     units = [
-        SimpleNamespace(num_bytes=10, first_bytes=10, budget_bytes=10, number=number, pieces=some)
-        for number, some in enumerate(pieces)
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
     ]
     pipeline = Pipeline(jobs_of(cast("Any", LastFirst()), cast("Any", units)), cast("Any", runtime), ordered=ordered)
     pipeline.start()
@@ -224,7 +216,6 @@ class Narrow(DoneAtOnce):
     """A read of which 20 bytes are ahead, which notes what is fetched."""
 
     ahead_bytes = 20
-    arriving_bytes = 1000
 
     def __init__(self) -> None:
         self.fetched: list[int] = []
@@ -238,9 +229,7 @@ async def test_no_more_is_fetched_ahead_than_the_scan_wants() -> None:
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     sizes = [10, 10, 10, 30, 10]
     units = [
-        SimpleNamespace(
-            num_bytes=size, first_bytes=size, budget_bytes=size, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
+        SimpleNamespace(num_bytes=size, first_bytes=size, pieces=[SimpleNamespace(items=[number], last=True)])
         for number, size in enumerate(sizes)
     ]
     scan = Narrow()
@@ -257,72 +246,10 @@ async def test_no_more_is_fetched_ahead_than_the_scan_wants() -> None:
     assert runtime.budget.used == 0
 
 
-async def test_units_take_from_the_budget_what_is_fetched_first() -> None:
-    """Bytes of late columns are taken when they are fetched."""
-    runtime = SimpleNamespace(budget=ByteBudget(30))
-    units = [
-        SimpleNamespace(
-            num_bytes=19, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
-        for number in range(5)
-    ]
-    scan = Narrow()
-    scan.ahead_bytes = 1000
-    pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
-    pipeline.start()
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert scan.fetched == [0, 1, 2]
-    while await pipeline.next() is not None:
-        pipeline.done_with_head()
-    await pipeline.close()
-    assert runtime.budget.used == 0
-
-
-class Arriving(DoneAtOnce):
-    """A read of which 20 bytes may be on their way. Its units come when they are told to."""
-
-    arriving_bytes = 20
-
-    def __init__(self) -> None:
-        self.fetched: list[int] = []
-        self.come = [asyncio.Event() for _ in range(5)]
-
-    async def fetch_unit(self, unit: Any) -> None:
-        (number,) = unit.pieces[0].items
-        self.fetched.append(number)
-        await self.come[number].wait()
-
-
-async def test_a_unit_is_requested_once_others_have_come() -> None:
-    """Not once they are consumed; and not before, since all share the bandwidth."""
-    runtime = SimpleNamespace(budget=ByteBudget(1000))
-    units = [
-        SimpleNamespace(
-            num_bytes=10, first_bytes=10, budget_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)]
-        )
-        for number in range(5)
-    ]
-    scan = Arriving()
-    pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
-    pipeline.start()
-    seen: list[list[int]] = []
-    for come in scan.come:
-        for _ in range(10):
-            await asyncio.sleep(0)
-        seen.append(list(scan.fetched))
-        come.set()
-    assert seen == [[0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
-    while await pipeline.next() is not None:
-        pipeline.done_with_head()
-    await pipeline.close()
-    assert runtime.budget.used == 0
-
-
 class HeadLast:
     """A read whose first unit is decoded last, and whose others have ``nbytes`` bytes of rows."""
 
-    ahead_bytes = arriving_bytes = 1000
+    ahead_bytes = 1000
 
     def __init__(self, nbytes: int) -> None:
         self.rows = SimpleNamespace(nbytes=nbytes)
@@ -343,8 +270,7 @@ class HeadLast:
 async def test_units_of_few_rows_do_not_stop_the_decoding_of_others(nbytes: int, others: int) -> None:
     pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(10)]
     units = [
-        SimpleNamespace(num_bytes=10, first_bytes=10, budget_bytes=10, number=number, pieces=some)
-        for number, some in enumerate(pieces)
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
     ]
     scan = HeadLast(nbytes)
     pipeline = Pipeline(
