@@ -76,6 +76,7 @@ class AsyncpqError(Exception):
     """
 
     default_hint: ClassVar[str | None] = None
+    option: str | None = None  # the argument with whose name the message begins: "rows" of ``rows=3: must be a list``
 
     def __init__(
         self,
@@ -99,7 +100,8 @@ class AsyncpqError(Exception):
     def command_text(self, options: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return the error's text in the words of the command line. ``options``: the options of the command by the
         names of the arguments, such as ``{"sort_by": "--sort-by"}``."""
-        return self._text(None if self.hint is None else command_words(self.hint))
+        text, name = self._text(None if self.hint is None else command_words(self.hint)), self.option
+        return f"{options[name]}{text.removeprefix(name)}" if name is not None and name in options else text
 
     def _text(self, hint: str | None) -> str:
         parts = [_cut(printable(self.message))]
@@ -156,10 +158,6 @@ class InvalidOptionError(AsyncpqError, ValueError):
     ) -> None:
         super().__init__(message, url=url, byte_range=byte_range, column=column, hint=hint)
         self.option = option
-
-    def command_text(self, options: Mapping[str, str] = MappingProxyType({})) -> str:
-        text, name = super().command_text(options), self.option
-        return f"{options[name]}{text.removeprefix(name)}" if name is not None and name in options else text
 
 
 class UsageError(AsyncpqError, RuntimeError):

@@ -334,9 +334,11 @@ class Session(Unpicklable):
         if view is not None:
             one_of("view", view, ("snapshot", "listed", "table"))
         check_keywords("open_dataset()", options, DatasetKeywords, others=("index", "view"))
-        return await open_target(
-            self._runtime, target, DatasetOptions(**options), index, None if view is None else View(view)
-        )
+        is_http = isinstance(target, str) and target.lower().startswith(("http://", "https://"))
+        with _hinting_at_many(str(target)) if is_http else nullcontext():
+            return await open_target(
+                self._runtime, target, DatasetOptions(**options), index, None if view is None else View(view)
+            )
 
     async def build_index(
         self,

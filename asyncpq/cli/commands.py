@@ -80,10 +80,25 @@ def _tell_usage(error: Any) -> int:
         if error.message:
             write_line(error.message)
         return WRONG_USAGE
-    message = _meant(error) or error.format_message().replace("Value error, ", "").rstrip(".")
+    message = _meant(error) or _plain(error.format_message()).rstrip(".")
     end = "" if message.endswith("?") else "."
     place = "asyncpq" if error.ctx is None else error.ctx.command_path
     return tell(f"{message[:1].lower()}{message[1:]}{end} See `{place} --help`.", WRONG_USAGE)
+
+
+#: What pydantic, or click, with which typer checks values, says of them, and what a user reads instead.
+_PLAIN: Final[Mapping[str, str]] = {
+    r"Value error, ": "",
+    r"Input should be a valid integer.*|'[^']*' is not a valid integer": "it must be a whole number",
+    r"Input should be greater than or equal to (\d+)": r"it must be at least \1",
+    r"-?\d+ is not in the range x>=(\d+)": r"it must be at least \1",
+}
+
+
+def _plain(message: str) -> str:
+    for technical, plain in _PLAIN.items():
+        message = re.sub(technical, plain, message)
+    return message
 
 
 _FORMATS: Final = ("--json", "--csv", "--ndjson", "--parquet", "--arrow")
@@ -122,6 +137,8 @@ def _meant(error: Any) -> str | None:
         meant = _OPTIONS.get(option)
         if option == "--limit" and "--rows" in known:  # of head
             meant = "--rows"
+        if option[1:].isdigit() and getattr(command, "name", None) == "take":
+            return f"There is no row {option}: rows are counted from 0"
         value = f" {option[2:]}" if meant == "--format" and option in _FORMATS else ""
         return f"No such option: {option}. Did you mean {meant}{value}?" if meant in known else None
     named = _NO_COMMAND.match(error.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from dataclasses import asdict
@@ -48,6 +49,18 @@ _At = Annotated[
 Workers = Annotated[int, Option("--workers", help="Processes of this machine that do the work.", min=1)]
 
 
+def _misfit(name: str, columns: list[str], options: dict[str, Any]) -> str:
+    """Return why a kind does not accept its columns and options."""
+    parameters = inspect.signature(_KINDS[name]).parameters.values()
+    if columns and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return f"an index of this kind has no columns, such as {columns[0]!r}"
+    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    unknown = next((key for key in options if key not in known), None)
+    if unknown is None:
+        return f"these columns or options do not fit {name!r}"
+    return f"there is no option {unknown!r} of {name!r}, whose options are: {', '.join(known) or 'none'}"
+
+
 def parse_kind(text: str) -> IndexKind:
     """Return the kind that ``text`` names: ``footers``, ``keys:user`` or ``bloom:user,false_positives=0.001``.
 
@@ -68,7 +81,7 @@ def parse_kind(text: str) -> IndexKind:
                 columns.append(item)
         kind: IndexKind = _KINDS[name](*columns, **options)
     except (TypeError, ValueError) as error:
-        what = error.message if isinstance(error, AsyncpqError) else f"these columns or options do not fit {name!r}"
+        what = error.message if isinstance(error, AsyncpqError) else _misfit(name, columns, options)
         raise InvalidOptionError(
             f"--kind {text!r}: {what}", hint="Write for example keys:user, bloom:user,false_positives=0.001, footers."
         ) from error

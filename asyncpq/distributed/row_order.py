@@ -23,7 +23,7 @@ from asyncpq.dataset import Dataset
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.decoding.arrow import is_list
 from asyncpq.decoding.typed_literals import storage_values
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
+from asyncpq.errors import ColumnNotFoundError, Hint, InvalidOptionError, nearest_column
 from asyncpq.indexing.key_encoding import element_type, is_indexable, is_variable, sort_keys
 from asyncpq.typing import Predicate
 from asyncpq.writing.file_layout import SortedBy, leaf_places
@@ -139,7 +139,7 @@ class RowOrder:
         if not self.keys and not self.z_keys:
             raise InvalidOptionError(
                 "no column to sort by is named",
-                hint="Pass sort_by or zorder_by, in the command --sort-by or --zorder-by.",
+                hint=Hint("Pass sort_by or zorder_by.", "Add --sort-by COLUMNS or --zorder-by COLUMNS."),
             )
         if self.z_keys and not 2 <= len(self.z_keys) <= ZOrder.MOST_COLUMNS:
             raise InvalidOptionError(
@@ -147,7 +147,7 @@ class RowOrder:
             )
         named = [*self.keys, *self.z_keys]
         if len({*named}) != len(named):
-            raise InvalidOptionError(f"sort_by and zorder_by name a column twice: {', '.join(named)}")
+            raise InvalidOptionError(f"the rows are to be sorted by a column twice: {', '.join(named)}")
         for option, name in [
             *(("sort_by", name) for name in self.keys),
             *(("zorder_by", name) for name in self.z_keys),
@@ -158,13 +158,16 @@ class RowOrder:
         is_leaf = leaf_places(self.schema, name) is not None
         if not is_leaf and name not in self.schema.names:
             hint = nearest_column(name, self.schema.names)
-            raise ColumnNotFoundError(
+            error = ColumnNotFoundError(
                 f"{option} names a column that is not among the written columns", column=name, hint=hint
             )
+            error.option = option
+            raise error
         dtype = self.type_of(name) if is_leaf else self.schema.field(name).type
         if not is_leaf or element_type(dtype) is not None or not is_indexable(dtype):
             raise InvalidOptionError(
                 f"{option} names a column of the type {dtype}, whose values have no order",
+                option=option,
                 column=name,
                 hint="Name columns or struct fields of numbers, texts, dates or times.",
             )

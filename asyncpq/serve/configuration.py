@@ -233,6 +233,14 @@ class _Section:
         for key in list(self._left):
             yield key, self.section(key)
 
+    def arguments(self, kind: Any) -> dict[str, Any]:
+        """Return the values of this table, each of which must be named as a field of the dataclass ``kind``."""
+        names = [one.name for one in fields(kind)]
+        self._known += names
+        given = {name: self._left.pop(name) for name in names if name in self._left}
+        self.end()
+        return given
+
     def rest(self) -> dict[str, Any]:
         values, self._left = self._left, {}
         return values
@@ -257,11 +265,14 @@ def _session(session: _Section, storage: _Section) -> Mapping[str, Any]:
     if (age := session.take("max_age_s", float)) is not None:
         keywords["cache_policy"] = etag(age)
     for name, make in _SESSION_GROUPS.items():
-        given = session.section(name).rest()
+        group = session.section(name)
+        given = group.arguments(make)
         try:
             keywords[name] = make(**given)
         except TypeError as error:
             raise session.wrong(name, f"is wrong: {error}") from error
+        except InvalidOptionError as error:
+            raise InvalidOptionError(f"[{group.name}] {error.message}", hint=error.hint) from error
     session.end()
     return keywords
 
@@ -284,7 +295,7 @@ def _dataset(name: str, section: _Section) -> DatasetConfiguration:
     reopen_s = section.take("reopen_s", float, 300.0)
     section.end()
     if (url is None) == (urls is None):
-        raise InvalidOptionError(f"[{section.name}] needs either url or urls")
+        raise InvalidOptionError(f"[{section.name}] needs either url or urls, and not both")
     return DatasetConfiguration(
         name=name, target=url if urls is None else urls, description=described, options=options, reopen_s=reopen_s
     )

@@ -39,6 +39,7 @@ _WRAPPERS = word_set(
 _LIKE_S3 = "Write s3:// for a store with S3's protocol, and " + Hint(
     "endpoint_url in storage_options.", "its --endpoint-url."
 )
+_PROTOCOLS = "Begin the url with s3://, gs://, az://, https:// or hf://, or with another protocol that fsspec knows."
 #: Hints for protocols that neither asyncpq nor fsspec knows.
 _UNKNOWN: Mapping[str, str] = {
     **dict.fromkeys(("wasb", "wasbs"), "Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH for the url."),
@@ -90,7 +91,7 @@ def open_store(
     if protocol not in known_implementations and protocol not in registry:
         from asyncpq.storage.fsspec import CLIENTS
 
-        hint = CLIENTS.get(protocol) or _UNKNOWN.get(protocol, "Use a protocol that fsspec knows.")
+        hint = CLIENTS.get(protocol) or _UNKNOWN.get(protocol, _PROTOCOLS)
         raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint=hint)
     if protocol == "reference":
         raise UnsupportedStoreError(

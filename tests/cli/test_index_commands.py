@@ -175,3 +175,9 @@ def test_kinds(text: str, kind: object) -> None:
 def test_kinds_that_cannot_be() -> None:
     with pytest.raises(InvalidOptionError, match="no kind of index ''"):
         parse_kind("")
+    with pytest.raises(InvalidOptionError, match="no option 'fpp' of 'bloom', whose options are: false_positives"):
+        parse_kind("bloom:user,fpp=0.1")
+    with pytest.raises(InvalidOptionError, match="no option 'n' of 'keys', whose options are: max_postings"):
+        parse_kind("keys:user,n=1")
+    with pytest.raises(InvalidOptionError, match="this kind has no columns, such as 'user'"):
+        parse_kind("footers:user")

@@ -64,8 +64,8 @@ def test_what_it_prints(lake: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "in the command --sort-by or --zorder-by"),
-        (["--sort-by", "ic"], 2, "column 'ic'. Its columns are 'id', 'x'"),
+        ([], 2, "Add --sort-by COLUMNS or --zorder-by COLUMNS."),
+        (["--sort-by", "ic"], 2, "--sort-by names a column that is not among the written columns; column 'ic'. Its"),
         (["--sort-by", "id", "--compression", "zip"], 2, "compression='zip'"),
         (["--sort-by", "id", "--page-rows", "0"], 2, "--page-rows"),
         (["--sort-by", "id", "--publish", "later"], 2, "publish"),

@@ -255,6 +255,14 @@ async def test_a_login_page(server: ObjectServer) -> None:
     assert (error.hint or "").startswith("It is a web page")
 
 
+@pytest.mark.parametrize("name", ["lake/", "none/", "lake/*.parquet"])
+async def test_many_files_over_http(server: ObjectServer, name: str) -> None:
+    server.put("bucket/lake/", b"<html><body>a listing</body></html>\n")
+    error, _ = await failure(f"{server.endpoint}/bucket/{name}", dataset=True)
+    assert isinstance(error, asyncpq.NotParquetError | asyncpq.ObjectNotFoundError)
+    assert (error.hint or "").startswith("HTTP has no listings: to read many files, pass a list of their urls")
+
+
 # -- TLS ------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ ABFSS = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
         ("simplecache://x", "disk_cache= of the session"),
         ("blockcache::s3://bucket/key", "Pass s3://bucket/key, and disk_cache= of the session"),
         ("zip://a.parquet::s3://bucket/key", "Copy the Parquet files out of it"),
-        ("unheard-of://x", "Use a protocol that fsspec knows."),
+        ("unheard-of://x", "or with another protocol that fsspec knows."),
     ],
 )
 async def test_what_to_write_instead(url: str, hint: str, dataset: bool) -> None:
