@@ -380,7 +380,7 @@ class FileStatistics:
         types = tested.types
         described = [name for name in types if name not in tested.parts] if is_described else []
         kept = self._zones  # of these files, whichever come before the function is called
-        learnt_zones = [self._learnt_of(files, name, type_) for name, type_ in types.items()] if self._learnt else []
+        of_learnt = {name: self._learnt_of(files, name, types[name]) for name in types if name in self._learnt}
 
         def prune() -> RowRanges:
             known: dict[str, Zones] = {}
@@ -388,8 +388,7 @@ class FileStatistics:
                 if name not in kept:
                     kept[name] = _zones(files, name, types[name], self._trust_statistics)
                 known[name] = kept[name]
-            found = zip(types, [find() for find in learnt_zones], strict=False)
-            learnt = {name: zones for name, zones in found if zones is not None}
+            learnt = {name: zones for name, find in of_learnt.items() if (zones := find()) is not None}
             rows = RowRanges.all(len(files))
             if known or (isinstance(where, Constant) and not learnt):
                 rows = rows_where(where, Truth.TRUE, len(files), known, tested.values)
@@ -456,7 +455,7 @@ class FileStatistics:
         return learn
 
     def _tested(self, where: Expression, schema: pa.Schema) -> _Tested:
-        """Return what :func:`_tested_by` does, once for the searches of one read."""
+        """Return what the searches for ``where`` share, from the last search if that was for it, too."""
         tested = self._last_tested
         if tested is None or tested.asked is not where or tested.schema is not schema:
             tested = self._last_tested = _tested_by(where, schema)
