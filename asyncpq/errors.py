@@ -40,7 +40,7 @@ class Hint(str):
     """A hint in the words of the library, whose ``command`` says the same in the words of the command line.
 
     A hint that names no argument of Python is right for both, and a plain ``str``. ``text + hint`` and ``hint + text``
-    add the text to both.
+    add the text to both; an f-string and ``str.join`` keep only the words of the library.
     """
 
     command: str
@@ -101,7 +101,9 @@ class AsyncpqError(Exception):
         """Return the error's text in the words of the command line. ``options``: the options of the command by the
         names of the arguments, such as ``{"sort_by": "--sort-by"}``."""
         text, name = self._text(None if self.hint is None else command_words(self.hint)), self.option
-        return f"{options[name]}{text.removeprefix(name)}" if name is not None and name in options else text
+        if name is None or name not in options or not text.startswith(name):
+            return text
+        return f"{options[name]}{text.removeprefix(name)}"
 
     def _text(self, hint: str | None) -> str:
         parts = [_cut(printable(self.message))]
@@ -228,9 +230,13 @@ class CredentialsError(AccessDeniedError):
 
 
 class ObjectChangedError(StoreError):
-    """The object has another version than the one that the read began with."""
+    """The object has another version than the one that the read began with.
 
-    is_gone: bool = False  # the object does not exist any more
+    Attributes:
+        is_gone: the object does not exist any more.
+    """
+
+    is_gone: bool = False
 
     default_hint: ClassVar[str | None] = Hint(
         "Open it again, or call await file.refresh(), to read the new version.", "Repeat the command."
@@ -352,6 +358,12 @@ def stray_file(folder: str, url: str) -> str:
         damaged = "The file is damaged or cut off; "
         return damaged + Hint(skip, "a pattern of the others leaves it out.")
     return f'Name the files by a pattern, such as "{folder}**/*.parquet"' + Hint(f", or {skip}", ".")
+
+
+#: Hint of the error for local files that cannot be written while an index is built.
+LOCAL_FILES: Final = "Free disk space, or set " + Hint(
+    "BuildOptions.folder to another folder for local files.", "TMPDIR to another folder for local files."
+)
 
 
 def limit_hint(name: str) -> Hint:

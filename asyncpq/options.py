@@ -84,7 +84,11 @@ def _require(condition: bool, name: str, value: object, rule: str) -> None:
 class CachePolicy:
     """The rule for how long cached bytes of an object are served before the store is asked for the version.
 
-    Make one with :func:`etag`, :func:`ttl` or :func:`immutable`.
+    Make one with :func:`etag`, :func:`ttl` or :func:`immutable`, which say what each rule means.
+
+    Attributes:
+        kind: the rule, by the name of its function.
+        max_age_s: seconds for which caches alone may serve a read; ignored by "immutable".
     """
 
     kind: Literal["etag", "ttl", "immutable"]

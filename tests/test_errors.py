@@ -113,3 +113,12 @@ def test_what_to_install_in_a_source_tree(tmp_path: Path, monkeypatch: pytest.Mo
 def test_counts() -> None:
     assert [plural(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
     assert [counted(number, "file") for number in (1, 1234)] == ["1 file", "1234 files"]
+
+
+def test_the_command_line_names_an_option_only_where_the_message_begins_with_its_argument() -> None:
+    spelled = {"sort_by": "--sort-by"}
+    named = errors.InvalidOptionError("sort_by=3: must be names", option="sort_by")
+    assert named.command_text(spelled) == "--sort-by=3: must be names"
+    assert named.command_text() == str(named) == "sort_by=3: must be names"
+    other = errors.InvalidOptionError("there is no such column", option="sort_by")
+    assert other.command_text(spelled) == "there is no such column"

@@ -5,8 +5,8 @@ whose timeout passes does not restart the attempt.
 
 The only module that imports valkey-py, which reads urls and makes TLS contexts. Reading 8 entries of 4 KiB through its
 ``BlockingConnectionPool`` takes 12 % more CPU one at a time (24 % with the parser below) and 20 to 34 % more at 64 at
-once, where the slowest hundredth waits for 1 s in place of 0.06: whoever has waited longest is not the next. A timeout
-cancels its attempt to connect, and its parsers read a reply of any length that the server announces.
+once, where the slowest hundredth waits for 1 s instead of 0.06, since the pool does not serve its waiters in order. A
+timeout cancels its attempt to connect, and its parsers read a reply of any length that the server announces.
 
 Not used: valkey-py's pipelines (twice the CPU of each call), redis-py (the same code, further from Valkey),
 valkey-glide (no less CPU, a native library with its own threads in each process, and no bound on the length of a
@@ -33,7 +33,7 @@ Reply = bytes | int | list[Any] | ResponseError | None
 
 _QUERY: Final = {"db", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"}
 MAX_ELEMENTS: Final = 16  # of an array in a reply; TIME has two
-# Of connecting: errors of valkey-py, of sockets and TLS, and of malformed host names
+# Errors of connecting: those of valkey-py, of sockets and TLS, and of malformed host names
 _FAILURES = (ValkeyError, OSError, EOFError, UnicodeError)
 
 
@@ -183,7 +183,7 @@ class ValkeyConnections:
             raise
 
     def _connect_for_waiting(self) -> None:
-        """Begin to make a connection, if callers wait that no connection is made for."""
+        """Begin to make a connection, if more callers wait than connections are being made."""
         if self._closed or self._count >= self._max_connections or self._connecting >= len(self._waiting):
             return
         self._count += 1
@@ -228,7 +228,11 @@ class ValkeyConnections:
             for command in commands:
                 reply = await wire.reply()
                 if reply != b"OK":
-                    raise reply if isinstance(reply, ResponseError) else ConnectionAbortedError(command[0].decode())
+                    raise (
+                        reply
+                        if isinstance(reply, ResponseError)
+                        else ConnectionAbortedError(f"{command[0].decode()} failed")
+                    )
         except BaseException:
             self._close(wire)
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import field
 from functools import partial
@@ -227,8 +227,7 @@ class DatasetFiles:
         """Set the files to read: those of ``found`` with the given numbers. ``num_rows``: of others, which are counted
         without being opened. ``fates``: what ruled out files."""
         metrics = self._metrics
-        self._used, self._candidates, self.fates = found, numbers, fates
-        self._made.clear()
+        self._used, self._candidates, self._made, self.fates = found, numbers, {}, fates
         self.rows_known += num_rows + found.num_rows
         total = len(found.files) if found.total is None else found.total
         metrics.files_total = total + len(found.bad)
@@ -299,7 +298,7 @@ class DatasetFiles:
             return
         todo = self._todo()
         small = self._small_files(len(todo))
-        files = ((number, self._file(number)) for number in todo)
+        files = self._numbered(todo)
         reads = self._each(files) if small is None else self._with_groups(files, small)
         async with aclosing(reads) as planned:
             async for opened in planned:
@@ -309,9 +308,14 @@ class DatasetFiles:
         return [number for number in self._candidates if number not in self._done]
 
     def _file(self, number: int) -> DataFile:
-        if number in self._made or self._used is None:
-            return self._made[number]
-        return self._used.files[number]
+        made = self._made.get(number)
+        return self.listed[number] if made is None else made
+
+    def _numbered(self, numbers: Iterable[int]) -> Iterator[tuple[int, DataFile]]:
+        """Return an iterator over the files with these numbers. They are those of the listing in use at the time of the
+        call, although a newer one may be in use when the iterator reaches them."""
+        listed, made = self.listed, self._made
+        return ((number, made[number] if number in made else listed[number]) for number in numbers)
 
     async def _each(self, todo: Iterable[tuple[int, DataFile]]) -> AsyncGenerator[OpenedFile]:
         """Open and plan each file by itself."""
@@ -473,13 +477,12 @@ class DatasetFiles:
     @property
     def candidates(self) -> list[DataFile]:
         """The files that were found and are not ruled out, in order."""
-        return [self._file(number) for number in self._candidates]
+        return [file for _, file in self._numbered(self._candidates)]
 
     async def extend(self, found: FileSet) -> None:
         """Add files that the caller has found, and count them."""
         metrics, earlier, made = self._metrics, self._candidates, self._made
         before = metrics.files_total, metrics.files_ruled_out, metrics.files_skipped
-        self._made = {}
         await self._find(found)
         made.update({self._num_extended + number: found.files[number] for number in self._candidates})
         self._candidates = [*earlier, *[self._num_extended + number for number in self._candidates]]
@@ -491,8 +494,7 @@ class DatasetFiles:
 
     def drop_candidates(self) -> None:
         """Forget the candidates, which the caller is done with."""
-        self._candidates = ()
-        self._made.clear()
+        self._candidates, self._made = (), {}
 
     async def described(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
         """Plan each file that is not ruled out, without reading data; yield the result of ``look`` for each, in order.
@@ -507,8 +509,7 @@ class DatasetFiles:
             await self._prepare(opened)
             return await look(opened) if opened.has_rows or (traced and opened.plan is not None) else None
 
-        candidates = ((number, self._file(number)) for number in self._candidates)
-        async with aclosing(self._opener().files(candidates, prepare)) as files:
+        async with aclosing(self._opener().files(self._numbered(self._candidates), prepare)) as files:
             async for opened, looked in files:
                 await self._end(opened)
                 if looked is not None:

@@ -380,7 +380,7 @@ class FileStatistics:
         types = tested.types
         described = [name for name in types if name not in tested.parts] if is_described else []
         kept = self._zones  # of these files, whichever come before the function is called
-        learnt_zones = [self._learnt_of(files, name, type_) for name, type_ in types.items()] if self._learnt else []
+        of_learnt = {name: self._learnt_of(files, name, types[name]) for name in types if name in self._learnt}
 
         def prune() -> RowRanges:
             known: dict[str, Zones] = {}
@@ -388,8 +388,7 @@ class FileStatistics:
                 if name not in kept:
                     kept[name] = _zones(files, name, types[name], self._trust_statistics)
                 known[name] = kept[name]
-            found = zip(types, [find() for find in learnt_zones], strict=False)
-            learnt = {name: zones for name, zones in found if zones is not None}
+            learnt = {name: zones for name, find in of_learnt.items() if (zones := find()) is not None}
             rows = RowRanges.all(len(files))
             if known or (isinstance(where, Constant) and not learnt):
                 rows = rows_where(where, Truth.TRUE, len(files), known, tested.values)
@@ -438,9 +437,13 @@ class FileStatistics:
                 if name in file.partition:
                     zones[name] = value_zones(kind_of(type_), [file.partition[name]])
                 elif self._trust_statistics:
-                    known = self._learn(opened, name, tested.parts.get(name), type_, dataset)
+                    known = self._known(opened, name)
                     if known is not None:
                         zones[name] = self._zones_of(name, type_, file.url, known)
+                        continue
+                    learnt = self._learn(opened, name, tested.parts.get(name), type_, dataset)
+                    if learnt is not None:  # most files are ruled out now, so zones of their own are not kept
+                        zones[name] = _learnt_zones(name, type_, [learnt])
 
             def may_match() -> bool:
                 if not zones and not isinstance(tested.where, Constant):
@@ -452,7 +455,7 @@ class FileStatistics:
         return learn
 
     def _tested(self, where: Expression, schema: pa.Schema) -> _Tested:
-        """Return what :func:`_tested_by` does, once for the searches of one read."""
+        """Return what the searches for ``where`` share, from the last search if that was for it, too."""
         tested = self._last_tested
         if tested is None or tested.asked is not where or tested.schema is not schema:
             tested = self._last_tested = _tested_by(where, schema)
@@ -493,15 +496,19 @@ class FileStatistics:
             kept = self._single[name, url] = learnt, _learnt_zones(name, type_, [learnt])
         return kept[1]
 
+    def _known(self, opened: OpenedFile, name: str) -> Learnt | None:
+        """Return the statistics of a column or part that an earlier read has learnt of this version of the file; None
+        if there are none."""
+        version = opened.version
+        last = self._learnt.get(name, {}).get(opened.file.url)
+        if last is None or not version.can_validate:
+            return None
+        return last if last.validator is version.validator or last.validator == version.validator else None
+
     def _learn(
         self, opened: OpenedFile, name: str, part: TestedPart | None, type_: pa.DataType, dataset: DatasetColumns
     ) -> Learnt | None:
         version, url = opened.version, opened.file.url
-        by_url = self._learnt.setdefault(name, {})
-        last = by_url.get(url)
-        known, own = None if last is None else last.validator, version.validator
-        if version.can_validate and (known is own or known == own):
-            return last
         if part is not None:
             field = _own_name(opened, part.column, dataset)
             learnt = None if field is None else part.learn(version, field, kind_of(type_))
@@ -510,7 +517,8 @@ class FileStatistics:
             learnt = None if leaf is None else column_statistics(version, leaf, kind_of(type_))
         if learnt is None:
             return None
-        if last is not None:
+        by_url = self._learnt.setdefault(name, {})
+        if url in by_url:
             self._learnt_zones.pop(name, None)  # the number of files in its key does not change
             self._num_replaced += 1
         by_url[url] = learnt

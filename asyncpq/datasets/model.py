@@ -63,7 +63,8 @@ class ColumnBounds:
 
 
 class CatalogReader(Protocol):
-    """What a catalog reads with: the session's stores, caches and limits."""
+    """What a catalog reads with: the session's stores, caches and limits. asyncpq makes it and passes it to the methods
+    of a :class:`Catalog`, of its :class:`Snapshot` and of :class:`Deletes`, all in the session's event loop."""
 
     async def read_bytes(
         self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None

@@ -377,6 +377,9 @@ def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChun
         raise CorruptFileError("some data pages of a column chunk have a CRC and others do not", column=leaf.dotted)
 
 
+# -- simple pages, decoded without pyarrow's reader -----------------------------------------------
+
+
 def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
     """Return the size in bytes of one value, if a leaf column's PLAIN values have the same bytes as an Arrow buffer of
     ``arrow_type``; else 0."""

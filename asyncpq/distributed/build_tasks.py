@@ -79,7 +79,13 @@ Collecting: TypeAlias = Callable[[tuple[bytes, ...] | None], CollectFiles]
 
 
 class BuildSteps(Protocol):
-    """How an engine runs one round of a build: tasks read files into pieces, and others write their rows."""
+    """How an engine runs one round of a build: tasks read files into pieces, and others write their rows.
+
+    An engine implements it, and passes a function that makes it to :func:`asyncpq.distributed.build_in_steps` or
+    :func:`asyncpq.distributed.refresh_in_steps`. The methods return the tables that the tasks returned, as one table.
+    :meth:`pieces` is called first, then :meth:`payloads` or, if these would be too large for the planner,
+    :meth:`written`; at last :meth:`close`.
+    """
 
     async def pieces(self) -> pa.Table:
         """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone."""

@@ -303,7 +303,8 @@ def _renewed(settings: WorkerSettings, session: ProcessSession, refusal: Credent
     try:
         return settings.resolved_storage() != session.storage
     except AsyncpqError as error:  # the refusal is the error that is raised
-        refusal.hint = f"{refusal.hint} A second attempt to get credentials failed: {error}"
+        failed = f"A second attempt to get credentials failed: {error}"
+        refusal.hint = failed if refusal.hint is None else f"{refusal.hint} {failed}"
         return False
 
 

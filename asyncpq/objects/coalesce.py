@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 
 from asyncpq.records import NamedTuple
 
@@ -50,24 +51,33 @@ def coalesce(
     Returns:
         Ranges whose union contains every input byte.
     """
-    merged: list[ByteRange] = []
-    start = stop = -1
+    starts: list[int] = []
+    stops: list[int] = []
+    stop, reach = -1, -1
     for low, high in sorted(ranges):
         if high <= low:
             continue
-        if stop >= 0 and low - stop <= gap_bytes:
-            stop = max(stop, high)
-        else:
+        if low > reach:
+            starts.append(low)
             if stop >= 0:
-                merged.append(ByteRange(start, stop))
-            start, stop = low, high
-    if stop >= 0:
-        merged.append(ByteRange(start, stop))
-    if len(merged) > wave:
-        merged = _close_gaps(merged, _fewer(merged, gap_bytes, wave, wave_bytes))
-    if max_requests is not None and len(merged) > max_requests:
-        merged = _close_gaps(merged, max_requests)
-    if sum([stop - start for start, stop in merged]) <= part_bytes:
+                stops.append(stop)
+        elif high <= stop:
+            continue
+        stop, reach = high, high + gap_bytes
+    if not starts:
+        return []
+    stops.append(stop)
+    if len(starts) > wave or (max_requests is not None and len(starts) > max_requests):
+        gaps = sorted(
+            zip(map(operator.sub, starts[1:], stops), itertools.count())
+        )  # bytes, and number of the range before
+        fewest = _fewer(sum(stops) - sum(starts), [gap for gap, _ in gaps], gap_bytes, wave, wave_bytes)
+        fewest = max(1, fewest if max_requests is None else min(fewest, max_requests))
+        left = sorted([number for _, number in gaps[len(starts) - fewest :]])
+        starts = [starts[0], *[starts[number + 1] for number in left]]
+        stops = [*[stops[number] for number in left], stop]
+    merged = list(map(ByteRange, starts, stops))
+    if sum(stops) - sum(starts) <= part_bytes:
         return merged
     return [part for item in merged for part in cut(item, part_bytes)]
 
@@ -82,36 +92,19 @@ def cut(item: ByteRange, part_bytes: int) -> list[ByteRange]:
     return [ByteRange(low, high) for low, high in itertools.pairwise(edges)]
 
 
-def _gaps(ranges: list[ByteRange]) -> list[tuple[int, int]]:
-    """Return (bytes, number) of the gap after each range but the last, smallest first."""
-    return sorted((right.start - left.stop, number) for number, (left, right) in enumerate(itertools.pairwise(ranges)))
-
-
-def _fewer(ranges: list[ByteRange], gap_bytes: int, wave: int, wave_bytes: int) -> int:
+def _fewer(num_bytes: int, gaps: Sequence[int], gap_bytes: int, wave: int, wave_bytes: int) -> int:
     """Return the number of ranges with which the round is shortest, if the smallest gaps are closed. Its cost, in bytes
     received: ``gap_bytes`` for each request, and the larger of all bytes and of the waits for connections together with
-    the bytes of the last wave."""
-    count = best = len(ranges)
-    num_bytes = sum([stop - start for start, stop in ranges])
+    the bytes of the last wave. ``num_bytes``: bytes of the ranges; ``gaps``: those between them, smallest first."""
+    count = best = len(gaps) + 1
     share, least = wave_bytes / wave, math.inf
-    for gap in (0, *[gap for gap, _ in _gaps(ranges)]):
+    for gap in (0, *gaps):
         num_bytes += gap
-        cost = count * gap_bytes + max(num_bytes, (count - wave) * share + num_bytes * wave / count)
+        waits = (count - wave) * share + num_bytes * wave / count
+        cost = count * gap_bytes + (num_bytes if num_bytes >= waits else waits)
         if cost < least:
             least, best = cost, count
         if count <= wave:
             break
         count -= 1
     return best
-
-
-def _close_gaps(ranges: list[ByteRange], target: int) -> list[ByteRange]:
-    """Merge across the smallest gaps until ``target`` ranges remain."""
-    closed = {number for _, number in _gaps(ranges)[: len(ranges) - max(1, target)]}
-    result = [ranges[0]]
-    for number, item in enumerate(ranges[1:]):
-        if number in closed:
-            result[-1] = ByteRange(result[-1].start, item.stop)
-        else:
-            result.append(item)
-    return result

@@ -73,7 +73,7 @@ class Spans:
 class KeptChunks:
     """Column chunks, or slices of them, that the memory cache keeps whole, and from which reads cut pages. Thread-safe.
 
-    A chunk stays here when the cache evicts it: who looks it up there may find nothing.
+    A chunk stays here when the cache evicts it, so a lookup of its key in the cache may find nothing.
     """
 
     __slots__ = ("_keys", "_starts")

@@ -41,7 +41,7 @@ from asyncpq.records import NamedTuple, dataclass
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 
 _PAGE_TYPES: Final = tuple(PageType)
-_UNCOMPRESSED: Final = 3  # position of PageHeader.uncompressed_size: only the fields before it differ among most pages
+_UNCOMPRESSED: Final = 3  # position of PageHeader.uncompressed_size: of pages without CRC, mostly what precedes differs
 PAGE_HEADER_FIELDS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
 _WINDOW: Final = 4096
@@ -435,7 +435,7 @@ class PageWalker:
         self._values = 0
         self._uncompressed = 0
         self._has_crc: bool | None = None
-        self._alike: tuple[object, ...] = ()  # of the last data page that was checked, the header but for its sizes
+        self._alike: tuple[object, ...] = ()  # header of the last checked data page, from _UNCOMPRESSED on
 
     def feed(self, data: bytes | memoryview) -> list[RawPage]:
         """Take the chunk's next bytes; return the pages that these bytes complete, in file order.
@@ -473,7 +473,7 @@ class PageWalker:
                 self._needed = max(remaining + 1, min(2 * remaining, stop - self._offset))
                 break
             size = header.header_size + header.compressed_size
-            is_alike = header[_UNCOMPRESSED:] == self._alike  # as that of most pages, whose sizes alone are checked
+            is_alike = header[_UNCOMPRESSED:] == self._alike  # then only its place and sizes are checked
             is_inside = size <= max_page and self._offset + size <= stop
             if not (is_alike and is_inside and self._values + header.num_values <= num_values):
                 self._check(header)

@@ -298,10 +298,9 @@ def _decode_usual_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
     front = front_pattern.match(data, start, stop)
     if front is None:
         return None
-    names = [part.encode() for part in leaf.path]
-    if len(names) > 14:
+    path = _encoded_path(leaf.path)
+    if path is None:
         return None
-    path = bytes([len(names) << 4 | BINARY]) + b"".join([varint(len(name)) + name for name in names])
     rest = rest_pattern.fullmatch(data, front.end() + len(path), stop)
     if rest is None or not data.startswith(path, front.end()):
         return None
@@ -338,6 +337,16 @@ def _decode_usual_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
         start,
         stop,
     )
+
+
+@functools.lru_cache(1024)
+def _encoded_path(path: tuple[str, ...]) -> bytes | None:
+    """Encode the list of the names in a column's path, header included; None if the header of so long a list has
+    another form."""
+    if len(path) > 14:
+        return None
+    names = [part.encode() for part in path]
+    return bytes([len(names) << 4 | BINARY]) + b"".join([varint(len(name)) + name for name in names])
 
 
 @functools.cache

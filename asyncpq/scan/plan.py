@@ -166,7 +166,12 @@ class Plan:
         return framed(self.to_dict(layouts=True))
 
     def request_documents(self) -> list[Request]:
-        """Return the first 10,000 requests of the first round as documents."""
+        """Return the first 10,000 requests of the first round as dicts, as ``to_dict()["requests"]`` has them.
+
+        Each has ``url``, ``method`` ("GET"), ``purpose`` ("data"), ``round`` (1), ``bytes`` ([start, stop], stop
+        exclusive), ``useful_bytes`` (how many of these were planned; the rest are gaps between merged ranges) and
+        ``columns`` (the columns that it serves).
+        """
         return [
             {
                 "url": printable(self.url),

@@ -18,7 +18,7 @@ from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.serve import needed_packages
 from asyncpq.serve.configuration import Configuration, load_configuration, parse_configuration, token_digest
 
-ROWS = 200_000
+DEMO_ROWS = 200_000
 _REGIONS = ("north", "east", "south", "west")
 _FILES = 4
 
@@ -27,7 +27,7 @@ def make_demo(folder: str) -> tuple[Configuration, dict[str, str]]:
     """Write the demo's files below ``folder``; return the configuration and the tokens by their names."""
     lake = os.path.join(folder, "trips")
     os.mkdir(lake)
-    size = ROWS // _FILES
+    size = DEMO_ROWS // _FILES
     for number in range(_FILES):
         pq.write_table(
             _trips(number * size, size),
@@ -68,7 +68,7 @@ def _trips(first: int, size: int) -> pa.Table:
     )
 
 
-def greeting(configuration: Configuration, tokens: dict[str, str]) -> str:
+def demo_greeting(configuration: Configuration, tokens: dict[str, str]) -> str:
     """Return a text for the terminal with example requests to the demo service."""
     server = configuration.server
     root = f"http://{server.host}:{server.port}"
@@ -159,7 +159,7 @@ def start(
         with tempfile.TemporaryDirectory(prefix="asyncpq-serve-") as folder:
             made, tokens = make_demo(folder)
             made = made.at(host, port)
-            _print(f"{greeting(made, tokens)}\n")
+            _print(f"{demo_greeting(made, tokens)}\n")
             _run(made, None, workers)
     except AsyncpqError as error:
         sys.stderr.write(f"asyncpq: {' '.join(error.command_text({'workers': '--workers'}).split())}\n")

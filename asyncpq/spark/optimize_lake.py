@@ -55,6 +55,9 @@ _PROBLEMS: Final = pa.schema([("url", pa.string()), ("column", pa.string()), ("p
 _FILES_A_TASK: Final = 32
 
 
+# -- nanosecond timestamps ------------------------------------------------------------------------
+
+
 def has_nanoseconds(dtype: pa.DataType) -> bool:
     """Return whether an Arrow type contains nanosecond timestamps at any depth, as asyncpq also reads INT96."""
     return _holds(dtype, lambda timestamp: bool(timestamp.unit == "ns"))
@@ -213,6 +216,9 @@ def _converted(value: Column, dtype: DataType, stored: pa.DataType, zoneless: bo
         seconds = (micros / 1_000_000).cast("decimal(18,6)")
         return F.lit("1970-01-01").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
     return F.timestamp_micros(micros.cast("bigint"))
+
+
+# -- the source -----------------------------------------------------------------------------------
 
 
 TimestampLoss: TypeAlias = Literal["error", "truncate"]
@@ -380,6 +386,9 @@ def source_paths(source: object) -> list[str]:
 
 
 _PART: Final = WrittenPart(0, ()).to_arrow().schema
+
+
+# -- the rewrite ----------------------------------------------------------------------------------
 
 
 def _written(write: FrameWrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -88,7 +88,11 @@ T = TypeVar("T")
 
 
 class ForeignCall(Generic[T]):
-    """A coroutine of a client, run by ``task`` until it ends or is left."""
+    """A coroutine of a client, run by ``task`` until it ends or is left.
+
+    The coroutine's waits pass through :meth:`__await__`. Once the call is left, a cancellation ends the task there
+    and does not reach the client, which could swallow it.
+    """
 
     def __init__(self, work: Awaitable[T]) -> None:
         self._steps: Generator[Any, Any, T] = work.__await__()
@@ -288,7 +292,8 @@ class FsspecStore(Unpicklable):
             if foreign:
                 refused = unknown_option(protocol, foreign, known)
                 if protocol in _ACCESS:
-                    refused.hint = f"{refused.hint} For {protocol}: " + _ACCESS[protocol]
+                    access = f"For {protocol}: " + _ACCESS[protocol]
+                    refused.hint = access if refused.hint is None else refused.hint + " " + access
                 raise refused
         if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in class_.__mro__):
             options.setdefault("version_aware", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.expressions import Expression
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.pruning.literals import Domain
+from asyncpq.pruning.zone_maps import Zones
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.struct([pa.field("x", pa.int32())]))])
@@ -180,3 +182,14 @@ async def test_the_predicate_is_not_simplified_again_for_each_file(
         where = ~~((col("id") > 1) & (col("id") < 12))
         assert (await dataset.read(where=where))["id"].to_pylist() == [10, 11, 2, 3]
     assert again == []
+
+
+async def test_files_that_are_ruled_out_keep_no_zones(tmp_path: Path) -> None:
+    for number in range(20):
+        pq.write_table(pa.table({"id": range(10 * number, 10 * number + 10)}), tmp_path / f"{number:02}.parquet")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(tmp_path))
+        before = sum(isinstance(value, Zones) for value in gc.get_objects())
+        assert (await dataset.lookup({"id": 55})).num_rows == 1
+        assert dataset.metrics.files_opened == 20
+        assert sum(isinstance(value, Zones) for value in gc.get_objects()) - before < 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncpq.serve.__main__ import ROWS, greeting, main, make_demo
+from asyncpq.serve.__main__ import DEMO_ROWS, demo_greeting, main, make_demo
 from asyncpq.serve.configuration import token_digest
 from tests.serve.services import bearer, client_of
 
@@ -48,11 +48,11 @@ def test_a_wrong_configuration_is_one_line(tmp_path: Path, capsys: pytest.Captur
 async def test_the_demo_serves_what_it_made(tmp_path: Path) -> None:
     configuration, tokens = make_demo(str(tmp_path))
     async with client_of(configuration, token=tokens["all"]) as client:
-        assert (await client.get("/v1/trips/count")).json()["rows"] == ROWS
+        assert (await client.get("/v1/trips/count")).json()["rows"] == DEMO_ROWS
         assert (await client.get("/v1/trips/lookup?id=42")).json()["rows"][0]["id"] == 42
         north = (await client.get("/v1/trips/scan?limit=3", headers=bearer(tokens["north"]))).json()["rows"]
         assert {row["region"] for row in north} == {"north"}
-    text = greeting(configuration, tokens)
+    text = demo_greeting(configuration, tokens)
     assert all(token in text for token in tokens.values())
     requests = re.findall(r"^curl -H 'Authorization: Bearer (\S+)' 'http://[^/]+(\S+)'$", text, re.MULTILINE)
     assert [token for token, _ in requests] == [*tokens.values()]

@@ -124,7 +124,9 @@ async def test_workers_share_requests_counters_and_signals(tmp_path: Path) -> No
             assert len([line async for line in response.aiter_lines()]) == ROWS
         assert await running.ended() == 0
         with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that the service closed wait on
             again.bind(("127.0.0.1", port))
+            again.listen()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers by /proc")

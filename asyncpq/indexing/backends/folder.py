@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.errors import (
+    LOCAL_FILES,
     BucketNotFoundError,
     ConcurrentCommitUnsupported,
     CorruptIndexError,
@@ -453,10 +454,6 @@ class _Bound(Sequence[bytes]):
 _SMALL_BYTES = 64 * 1024  # of a segment: fetching all of it costs no more than a part
 _RUN_ROWS = 1 << 18  # read at once when all rows are wanted
 _RUN_BYTES = 8 << 20  # of the file read at once, roughly: rows with payloads are large
-_HINT = Hint(
-    "Free disk space, or set BuildOptions.folder to another folder for local files.",
-    "Free disk space, or set TMPDIR to another folder for local files.",
-)
 
 
 class FolderBackend(ObjectBackend):
@@ -470,7 +467,10 @@ class FolderBackend(ObjectBackend):
     memory: with the footer of a segment above 64 KiB, which later lookups use, or with all of a smaller one.
 
     Args:
-        session, url, single_writer: see :class:`asyncpq.indexing.backends.folder.ObjectBackend`.
+        session: a session, which reads and writes the objects.
+        url: url of the folder.
+        single_writer: only one process writes to the index. Then the store need not be able to refuse to overwrite an
+            object; otherwise a store that cannot raises ConcurrentCommitUnsupported at the first commit.
     """
 
     _suffix = ".parquet"
@@ -502,7 +502,7 @@ class FolderBackend(ObjectBackend):
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, StoreError):
                     raise error.locate(url=safe_url(url)) from None
-                hint = _HINT if isinstance(error, OSError) else None
+                hint = LOCAL_FILES if isinstance(error, OSError) else None
                 raise StoreError(
                     f"a segment of the index cannot be written: {error}", url=safe_url(url), hint=hint
                 ) from error
@@ -623,7 +623,7 @@ def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
     except OSError as error:
         where = parent or tempfile.gettempdir()
         raise StoreError(
-            f"no local file can be made to collect rows of the index: {error}", url=where, hint=_HINT
+            f"no local file can be made to collect rows of the index: {error}", url=where, hint=LOCAL_FILES
         ) from error
 
 
@@ -641,8 +641,8 @@ class JsonBackend(ObjectBackend):
     :class:`asyncpq.indexing.IndexBackend`.
 
     Args:
-        session, single_writer: see :class:`asyncpq.indexing.backends.folder.ObjectBackend`.
-        url: ends in ``.json``.
+        session, single_writer: as for :class:`asyncpq.indexing.FolderBackend`.
+        url: url of the folder, which ends in ``.json``.
 
     Raises:
         InvalidOptionError: the url does not end in ``.json``.

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import plain_scalar
-from asyncpq.errors import CorruptIndexError, Hint, StoreError
+from asyncpq.errors import LOCAL_FILES, CorruptIndexError, StoreError
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -289,10 +289,7 @@ def _put_into(folder: Path) -> Iterator[None]:
         raise StoreError(
             f"a local file for sorting the rows of the index cannot be written: {error}",
             url=str(folder),
-            hint=Hint(
-                "Free disk space, or set BuildOptions.folder to another folder for local files.",
-                "Free disk space, or set TMPDIR to another folder for local files.",
-            ),
+            hint=LOCAL_FILES,
         ) from error
 
 

@@ -263,7 +263,7 @@ def _of_sql(node: Any) -> Node:
             return call("isnull", node.this)
         if kind in _FUNCTIONS:
             return call(_FUNCTIONS[kind], node.this, node.expression)
-    return call("")
+    return call("")  # no function of Spark: Untranslated, whose message shows the node's SQL
 
 
 #: Functions and operators by sqlglot's names.
