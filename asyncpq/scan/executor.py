@@ -228,7 +228,7 @@ class ScanExecutor(Generic[F]):
         """Return all rows, those of each file together, in the order of the files. Files that change are read again.
         Raises AsyncpqError if a file cannot be read."""
         most = self.runtime.options.limits.round_bytes
-        while (file := await self.files.alone()) is not None:
+        while (file := await self._alone()) is not None:
             plan = file.reading
             if plan is not None and plan.num_bytes > most:
                 break
@@ -250,6 +250,16 @@ class ScanExecutor(Generic[F]):
             self._collected.setdefault(rows.file.number, UnitRows(rows.file, [])).tables.extend(rows.tables)
             self.done_with_head()
         return [self._collected[number] for number in sorted(self._collected)]
+
+    async def _alone(self) -> F | None:
+        """Return the scan's only file, planned; None if it has more or none. One that cannot be opened may be of an
+        old list of files."""
+        while True:
+            try:
+                return await self.files.alone()
+            except AsyncpqError:
+                if not await self.files.renewed():
+                    raise
 
     async def _run(self, plan: FilePlan) -> list[pa.Table]:
         """Return the rows of the scan's only file, fetched as one unit."""

@@ -476,3 +476,16 @@ async def test_with_an_index(server: ObjectServer) -> None:
         assert await ids(dataset, (col("day") == 3) & (col("id") == 3001)) == [3001, 3001]
         assert ("lake/day=003/", False) in lists(server)
         assert await dataset.count() == 80
+
+
+async def test_a_read_whose_only_file_is_gone_uses_the_new_listing(server: ObjectServer) -> None:
+    """Reads begin with the last listing. Its file is gone when it is opened, not only when its rows are read."""
+    server.put("bucket/lake/day=1/a.parquet", content(1))
+    server.put("bucket/lake/day=2/a.parquet", content(2))
+    async with asyncpq.Session(server.storage_options, memory_cache_bytes=0) as session:
+        dataset = await session.open_dataset(LAKE)
+        server.delete("bucket/lake/day=1/a.parquet")
+        server.put("bucket/lake/day=1/b.parquet", content(1, 3))
+        assert await ids(dataset, col("day") == 1) == [1, 3]
+        server.delete("bucket/lake/day=1/b.parquet")
+        assert await dataset.count(col("day") == 1) == 0
