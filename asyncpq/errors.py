@@ -52,7 +52,7 @@ class Hint(str):
         return hint
 
     def __add__(self, text: str) -> Hint:
-        return Hint(str(self) + text, self.command + text)
+        return Hint(str(self) + str(text), self.command + command_words(text))
 
     def __radd__(self, text: str) -> Hint:
         return Hint(text + str(self), text + self.command)

@@ -11,7 +11,18 @@ import pytest
 
 import asyncpq
 from asyncpq import errors
-from asyncpq.errors import AsyncpqError, FormatError, counted, first_columns, nearest, nearest_column, plural, shown
+from asyncpq.errors import (
+    AsyncpqError,
+    FormatError,
+    Hint,
+    command_words,
+    counted,
+    first_columns,
+    nearest,
+    nearest_column,
+    plural,
+    shown,
+)
 
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, AsyncpqError)]
 
@@ -108,6 +119,13 @@ def test_what_to_install_in_a_source_tree(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "asyncpq" / "errors.py"))
     assert errors.install_hint("rich", "cli") == f"Install rich: pip install -e '{tmp_path}[cli]'."
+
+
+def test_hints_are_joined_in_both_wordings() -> None:
+    hint = "Either " + Hint("pass x=", "give --x") + Hint("; or y=1", " or --y") + "."
+    assert (str(hint), command_words(hint)) == ("Either pass x=; or y=1.", "Either give --x or --y.")
+    again = pickle.loads(pickle.dumps(hint))
+    assert (str(again), command_words(again)) == (str(hint), command_words(hint))
 
 
 def test_counts() -> None:
