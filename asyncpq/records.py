@@ -6,19 +6,18 @@ The standard one writes and compiles each method of each class, 0.3 ms a class: 
 the start of a process to its first row. Here only ``__init__`` is compiled, at its first use. Type checkers see the
 standard one, which also says what the arguments mean. ``order`` and ``InitVar`` are not supported.
 
-The standard ``NamedTuple`` compiles the annotation of each field and the constructor, and makes all methods anew for
-each class. Here annotations stay texts, so modules need ``from __future__ import annotations``; the constructor is
-compiled at its first use, and classes share the other methods.
+The standard ``NamedTuple`` compiles the annotation of each field, which takes more than half of the time to create a
+class. Here annotations stay texts, so modules need ``from __future__ import annotations``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 _FEW = 1000  # rows of which all records are made at once and kept
 
@@ -62,71 +61,17 @@ else:
                 return super().__new__(cls, name, bases, namespace)
             if len(bases) > 1:
                 raise TypeError(f"{name} has other bases than NamedTuple, which only the standard one allows")
-            types = namespace.get("__annotations__", {})
-            fields = tuple(types)
-            inherited: dict[str, Any] = {
-                "__doc__": f"{name}({', '.join(fields)})",
-                "__slots__": (),
-                "__match_args__": fields,
-                "_fields": fields,
-                "_field_defaults": {field: namespace.pop(field) for field in fields if field in namespace},
-                "__new__": _Constructor(),
-            }
-            getters = zip(fields, _GETTERS[: len(fields)], strict=True)
-            return type(name, (tuple,), inherited | _METHODS | dict(getters) | namespace)
+            types = namespace.pop("__annotations__", {})
+            defaults = [namespace.pop(field) for field in types if field in namespace]
+            made = namedtuple(name, types, defaults=defaults, module=namespace["__module__"])
+            made.__annotations__ = made.__new__.__annotations__ = types
+            for key, value in namespace.items():
+                if key != "__module__":
+                    setattr(made, key, value)
+            return made
 
     class NamedTuple(metaclass=_NamedTupleMaker):
         """Do what :class:`typing.NamedTuple` does as the only base of a class."""
-
-
-class _Constructor:
-    """The ``__new__`` of a named tuple until its first use, which compiles it."""
-
-    __slots__ = ("_owner",)
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._owner: Any = owner
-
-    def __get__(self, record: object, cls: type | None = None) -> Callable[..., Any]:
-        owner = self._owner
-        fields = "".join([f"{field}, " for field in owner._fields])
-        new: Any = eval(f"lambda _cls, {fields}: _new(_cls, ({fields}))", {"_new": tuple.__new__})  # of names alone
-        new.__name__, new.__qualname__ = "__new__", f"{owner.__qualname__}.__new__"
-        new.__defaults__ = tuple(owner._field_defaults.values())
-        new.__annotations__ = owner.__annotations__
-        owner.__new__ = staticmethod(new)
-        return cast("Callable[..., Any]", new)
-
-
-def _make(cls: Any, values: Iterable[Any]) -> Any:
-    made = tuple.__new__(cls, values)
-    if len(made) != len(cls._fields):
-        raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
-    return made
-
-
-def _replace(self: Any, /, **values: Any) -> Any:
-    made = self._make(map(values.pop, self._fields, self))
-    if values:
-        raise ValueError(f"Got unexpected field names: {list(values)!r}")
-    return made
-
-
-def _as_text(self: Any) -> str:
-    shown = ", ".join([f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True)])
-    return f"{self.__class__.__name__}({shown})"
-
-
-#: What classes of :class:`NamedTuple` share, and the attributes of their fields by ordinal.
-_METHODS: dict[str, Any] = {
-    "_make": classmethod(_make),
-    "_replace": _replace,
-    "_asdict": lambda self: dict(zip(self._fields, self, strict=True)),
-    "__getnewargs__": lambda self: tuple(self),
-    "__repr__": _as_text,
-}
-_POSITIONS: Any = namedtuple("_POSITIONS", [f"position{ordinal}" for ordinal in range(64)])  # type: ignore[misc]
-_GETTERS = [vars(_POSITIONS)[f"position{ordinal}"] for ordinal in range(64)]
 
 
 class _Initializer:

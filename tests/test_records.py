@@ -249,22 +249,3 @@ def test_many_lazy_records_are_no_objects() -> None:
     assert not made
     assert lazy[5] is None
     assert made == [5]
-
-
-def test_the_constructor_of_a_named_tuple_is_compiled_at_its_first_use() -> None:
-    class Late(records.NamedTuple):
-        number: int
-        text: str = "a"
-
-    class Empty(records.NamedTuple):
-        pass
-
-    assert isinstance(vars(Late)["__new__"], records._Constructor)
-    assert Late._make((1, "b")) == (1, "b")
-    assert isinstance(vars(Late)["__new__"], records._Constructor)
-    assert (Late(text="c", number=2), Late(3)) == ((2, "c"), (3, "a"))
-    assert isinstance(vars(Late)["__new__"], staticmethod)
-    assert str(inspect.signature(Late)) == "(number: 'int', text: 'str' = 'a')"
-    assert Empty() == ()
-    assert _outcome(Late._make, (1,)) is TypeError
-    assert _outcome(Late(1)._replace, other=1) is ValueError
