@@ -172,7 +172,8 @@ class FileScan:
         """Divide the plan into units of about ``unit_bytes`` bytes; None for one unit. Call this once, before any
         fetch."""
         self._whole = unit_bytes is None
-        self._keeper.stream_chunks(self.plan.row_groups)
+        if self._keeper.may_stream:
+            self._keeper.stream_chunks(self.plan.row_groups)
         cut = partial(self.plan.units, 1 << 62) if unit_bytes is None else partial(self._cut, unit_bytes)
         num_chunks = 0
         for group in self.plan.row_groups:

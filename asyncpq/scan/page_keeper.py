@@ -57,6 +57,8 @@ class PageKeeper:
         self._decoded_room = memory.max_bytes // 16 if read.admit and self._may_decode else 0
         self._is_small = read.num_bytes * 64 < memory.max_bytes
         self._leaves_parts = read.num_bytes * 16 < memory.max_bytes
+        #: Whether :meth:`stream_chunks` may be called. Other processes share pages, not chunks.
+        self.may_stream: bool = not self._leaves_parts and read.tiers is None
         self._shares = read.tiers is not None and read.tiers.take(read.num_bytes)
         self._keeping: set[int] = set()  # ordinals of the row groups whose pages are kept decoded
         self._has_room: bool | None = None  # in memory, for decoded pages; looked up for the first one
@@ -67,11 +69,9 @@ class PageKeeper:
         """Let the filter's columns come as chunks where all pages of large ones are read.
 
         For 2,450 pages, their keys, copies and cache entries took 50 ms of CPU, 20 of them before the first request. A
-        chunk whose pages are in memory, or are shared with other processes, is read page by page.
+        chunk whose pages are in memory is read page by page.
         """
         read = self._read
-        if self._leaves_parts or read.tiers is not None:
-            return
         for group in groups:
             for column in group.columns:
                 if group.filtered and column.predicate and column.num_bytes >= PART_BYTES and column.is_whole:
