@@ -10,7 +10,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir 'pyspark==4.1.*' delta-spark==4.4.0 \
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyspark==4.1.4 delta-spark==4.4.0 \
     deltalake==1.6.6 polars==2.1.0 duckdb==1.5.5 duckdb-extension-delta==1.5.5 pyarrow==26.0.1
 cat > "$folder/write.py" <<'PYTHON'
 import pathlib

@@ -11,7 +11,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir 'pyspark==4.1.*' pyiceberg==0.12.0 \
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyspark==4.1.4 pyiceberg==0.12.0 \
     duckdb==1.5.5 duckdb-extension-avro==1.5.5 duckdb-extension-iceberg==1.5.5 polars==2.1.0 pyarrow==26.0.1
 cat > "$folder/write.py" <<'PYTHON'
 import json
