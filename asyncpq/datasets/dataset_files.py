@@ -287,7 +287,7 @@ class DatasetFiles:
         todo = self._todo()
         if len(todo) != 1:
             return None
-        opened = await self._opener().open(todo[0], self._file(todo[0]), self._prepare)
+        opened = await self._opener().open(*next(self._numbered(todo)), self._prepare)
         self._first = None if opened is None else opened[0]
         return self._first
 
@@ -306,10 +306,6 @@ class DatasetFiles:
 
     def _todo(self) -> list[int]:
         return [number for number in self._candidates if number not in self._done]
-
-    def _file(self, number: int) -> DataFile:
-        made = self._made.get(number)
-        return self.listed[number] if made is None else made
 
     def _numbered(self, numbers: Iterable[int]) -> Iterator[tuple[int, DataFile]]:
         """Return an iterator over the files with these numbers. They are those of the listing in use at the time of the
@@ -558,7 +554,7 @@ class DatasetFiles:
             return True
         if changed and file.file.entry is not None and self._ask.by_file is None:
             file.operation.restarts()  # the new version is read without the index
-            self._made[file.number] = self._file(file.number).unindexed()
+            self._made[file.number] = file.file.unindexed()
             return False
         if changed and self._may_restart and self._metrics.restarts < self._runtime.options.limits.max_restarts:
             file.operation.restarts()
