@@ -68,9 +68,8 @@ def coalesce(
         return []
     stops.append(stop)
     if len(starts) > wave or (max_requests is not None and len(starts) > max_requests):
-        gaps = sorted(
-            zip(map(operator.sub, starts[1:], stops), itertools.count())
-        )  # bytes, and number of the range before
+        # the bytes of each gap, and the number of the range before it
+        gaps = sorted(zip(map(operator.sub, starts[1:], stops), itertools.count()))
         fewest = _fewer(sum(stops) - sum(starts), [gap for gap, _ in gaps], gap_bytes, wave, wave_bytes)
         fewest = max(1, fewest if max_requests is None else min(fewest, max_requests))
         left = sorted([number for _, number in gaps[len(starts) - fewest :]])

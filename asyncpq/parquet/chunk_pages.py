@@ -219,35 +219,22 @@ def _page_header(fields: Fields, size: int) -> PageHeader:
     page_type = _PAGE_TYPES[code] if code < len(_PAGE_TYPES) else PageType.INDEX_PAGE
     crc = fields.get(4)
     crc = crc & 0xFFFFFFFF if type(crc) is int else None
+    common = page_type, size, compressed, uncompressed, crc
     if page_type is PageType.INDEX_PAGE:
-        return PageHeader(page_type, size, compressed, uncompressed, crc, 0, 0)
+        return PageHeader(*common, 0, 0)
     content = fields.get(PAGE_HEADER_FIELDS[page_type])
     if not isinstance(content, dict):
         raise CorruptFileError(f"a page header of type {page_type.name} lacks the struct that this type requires")
     if page_type is PageType.DATA_PAGE:
         values, encoding, definition, repetition = _numbers(content, _V1_FIELDS)
-        return PageHeader(
-            page_type,
-            size,
-            compressed,
-            uncompressed,
-            crc,
-            values,
-            encoding,
-            def_encoding=definition,
-            rep_encoding=repetition,
-        )
+        return PageHeader(*common, values, encoding, def_encoding=definition, rep_encoding=repetition)
     if page_type is PageType.DICTIONARY_PAGE:
         values, encoding = _numbers(content, _DICTIONARY_FIELDS)
-        return PageHeader(page_type, size, compressed, uncompressed, crc, values, encoding)
+        return PageHeader(*common, values, encoding)
     values, encoding, def_bytes, rep_bytes = _numbers(content, _V2_FIELDS)
     return _checked_v2(
         PageHeader(
-            page_type,
-            size,
-            compressed,
-            uncompressed,
-            crc,
+            *common,
             values,
             encoding,
             num_rows=_advisory(content, 3),
