@@ -154,7 +154,15 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InvalidOptionError(f"the configuration {os.fspath(path)} cannot be read: {why}") from error
-    return parse_configuration(values)
+    configuration = parse_configuration(values)
+    where = f"the configuration {os.fspath(path)}"
+    if not configuration.datasets:
+        raise InvalidOptionError(f"{where} names no dataset", hint="Add [datasets.NAME] with its url.")
+    if not configuration.tokens:
+        raise InvalidOptionError(
+            f"{where} lets nobody read", hint="Add [tokens.NAME] with a sha256 (--new-token prints one)."
+        )
+    return configuration
 
 
 def parse_configuration(values: Mapping[str, Any]) -> Configuration:
@@ -309,7 +317,7 @@ def _token(
     *,
     anonymous: bool = False,
 ) -> Token:
-    sha256 = None if anonymous else _digest(section)
+    ways = {key: section.take(key, str) for key in (() if anonymous else ("sha256", "file", "env"))}
     own_limits = section.section("limits").record(limits)
     metrics = section.take("metrics", bool, False)
     grants = {key: _grant(one) for key, one in section.section("datasets").sections()}
@@ -319,18 +327,17 @@ def _token(
                 f"[{section.name}.datasets] there is no dataset {key!r}", hint=nearest(key, datasets)
             )
     section.end()
+    sha256 = None if anonymous else _digest(section, ways)
     return Token(name=name, sha256=sha256, grants=grants, limits=own_limits, metrics=metrics)
 
 
-def _digest(section: _Section) -> bytes:
-    """Return the SHA-256 of a token.
-
-    The section has the SHA-256 itself, or names a file or an environment variable that has the token.
-    """
-    ways = {key: value for key in ("sha256", "file", "env") if (value := section.take(key, str)) is not None}
-    if len(ways) != 1:
+def _digest(section: _Section, ways: Mapping[str, str | None]) -> bytes:
+    """Return the SHA-256 of a token: that of ``ways["sha256"]``, or of the token that the file or the environment
+    variable of ``ways`` has."""
+    given = {way: value for way, value in ways.items() if value is not None}
+    if len(given) != 1:
         raise InvalidOptionError(f"[{section.name}] needs one of sha256, file and env")
-    ((way, value),) = ways.items()
+    ((way, value),) = given.items()
     if way == "sha256":
         if not re.fullmatch("[0-9a-fA-F]{64}", value):
             raise section.wrong("sha256", "must be 64 hexadecimal digits")

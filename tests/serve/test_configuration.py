@@ -97,6 +97,7 @@ def test_session_and_datasets() -> None:
         ({"datasets": {"a": {"url": "x", "formt": "delta"}}}, "Did you mean 'format'"),
         ({"tokens": {"t": {}}}, "needs one of sha256, file and env"),
         ({"tokens": {"t": {"sha256": SHA, "env": "X"}}}, "needs one of"),
+        ({"tokens": {"t": {"shaa": SHA}}}, "Did you mean 'sha256'"),
         ({"tokens": {"t": {"sha256": "abc"}}}, "64 hexadecimal digits"),
         ({"tokens": {"t": {"env": "NO_SUCH_VARIABLE"}}}, "NO_SUCH_VARIABLE, which is not set"),
         ({"tokens": {"t": {"file": "/dev/null"}}}, "fewer than 16 characters"),
@@ -130,5 +131,11 @@ def test_files(tmp_path: Path) -> None:
     path.write_text("[server")
     with pytest.raises(InvalidOptionError, match="cannot be read"):
         load_configuration(path)
-    path.write_text("[server]\nport = 9\n")
+    path.write_text("")
+    with pytest.raises(InvalidOptionError, match="names no dataset. Add"):
+        load_configuration(path)
+    path.write_text("[datasets.a]\nurl = 'x'\n")
+    with pytest.raises(InvalidOptionError, match="lets nobody read. Add"):
+        load_configuration(path)
+    path.write_text("[server]\nport = 9\n[datasets.a]\nurl = 'x'\n[anonymous.datasets.a]\n")
     assert load_configuration(path).server.port == 9
