@@ -63,6 +63,7 @@ from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import ListedObject, RequestContext, Store, WritableStore, writable
+from asyncpq.storage.local import remove_empty_folders
 from asyncpq.storage.urls import safe_url
 
 _DIGITS = 20  # of a number in an object's name: names sort as numbers do
@@ -259,6 +260,7 @@ class ObjectBackend:
         await self._delete(operation, [self._url("latest")])
         for listed in listings:
             await self._delete(operation, [item.url for item in listed])
+        await self._runtime.in_thread(partial(remove_empty_folders, self._folder))
 
     async def close(self) -> None:
         """Do nothing: the session owns the connections."""
