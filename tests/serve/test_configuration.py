@@ -132,10 +132,10 @@ def test_files(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="cannot be read"):
         load_configuration(path)
     path.write_text("")
-    with pytest.raises(InvalidOptionError, match="names no dataset. Add"):
+    with pytest.raises(InvalidOptionError, match="names no dataset"):
         load_configuration(path)
     path.write_text("[datasets.a]\nurl = 'x'\n")
-    with pytest.raises(InvalidOptionError, match="lets nobody read. Add"):
+    with pytest.raises(InvalidOptionError, match="lets nobody read"):
         load_configuration(path)
     path.write_text("[server]\nport = 9\n[datasets.a]\nurl = 'x'\n[anonymous.datasets.a]\n")
     assert load_configuration(path).server.port == 9
