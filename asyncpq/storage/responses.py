@@ -285,7 +285,7 @@ def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
 
 def empty(url: str) -> NotParquetError:
     """Return the error for an object without bytes."""
-    return NotParquetError("the object is empty, so it is not a Parquet file", url=url)
+    return NotParquetError("the object is empty", url=url)
 
 
 def _invalid(request: RangeRequest, message: str, hint: str = _NOT_THIS) -> InvalidResponseError:
