@@ -487,7 +487,7 @@ async def build_index(
         if folder is None:
             if url is None or not isinstance(backend, ObjectBackend):
                 raise InvalidOptionError(
-                    "work_folder: is missing, and the index is in no folder",
+                    "work_folder must be given, since the index is in no folder",
                     option="work_folder",
                     url=backend.description,
                     hint="Pass the url of a folder that the workers reach: work_folder='s3://bucket/work/'.",

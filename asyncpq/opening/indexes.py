@@ -92,7 +92,7 @@ def place_below(files: Target | None) -> str:
     patterns, lists and tables (None)."""
     if files is None or files.urls is not None or files.pattern is not None:
         raise InvalidOptionError(
-            "at: is missing, and only the index of a prefix has a default place, which is below the prefix",
+            "at must be given, since only the index of a prefix has a default place, which is below the prefix",
             option="at",
             url=None if files is None else safe_url(files.url),
             hint=_SAY_WHERE,

@@ -172,7 +172,7 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> 
     write(tmp_path / "a.parquet", 1)
     with pytest.raises(InvalidOptionError, match="credential"):
         build_index(spark, str(tmp_path), FEW, at="s3://key:secret@bucket/index")
-    with pytest.raises(InvalidOptionError, match="at: is missing, and only the index of a prefix"):
+    with pytest.raises(InvalidOptionError, match="at must be given, since only the index of a prefix"):
         build_index(spark, [f"{tmp_path}/a.parquet"], FEW)
     with pytest.raises(InvalidOptionError, match="kinds"):
         build_index(spark, str(tmp_path), "Keys")  # type: ignore[arg-type]
