@@ -12,11 +12,20 @@ from rich.console import Console
 from rich.text import Text
 
 from asyncpq import File, Session
-from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
-from asyncpq.cli.output import Format, ReportFormat, write_document
+from asyncpq.cli.arguments import with_session
+from asyncpq.cli.output import (
+    WIDE,
+    Format,
+    Pictures,
+    ReportFormat,
+    console,
+    count_text,
+    print_facts,
+    print_table,
+    share_text,
+    write_document,
+)
 from asyncpq.cli.parameters import Option
-from asyncpq.cli.pictures import Pictures
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
 from asyncpq.errors import InvalidOptionError, plural, printable
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport, SchemaDocument

@@ -11,13 +11,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from asyncpq import Dataset, File, Session
-from asyncpq.cli.arguments import Columns, Limit, OptionalKeys, Where, parse_columns, parse_keys
-from asyncpq.cli.figures import console
-from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
+from asyncpq.cli.arguments import Columns, Limit, OptionalKeys, Where, parse_columns, parse_keys, with_session
+from asyncpq.cli.output import Format, Pictures, ReportFormat, console, write_document, write_line
 from asyncpq.cli.parameters import Option
-from asyncpq.cli.pictures import Pictures
 from asyncpq.cli.running import FINDINGS, CommandExit, to_any_reader
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import IndexedSource, opened
 from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError, nearest, plural, printable
