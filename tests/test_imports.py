@@ -47,7 +47,7 @@ DOORS = {
         "distributed/worker_sessions.py",
         "distributed/build_steps.py",
         "distributed/join_planning.py",
-        "spark/reads/planning_tasks.py",
+        "spark/reads/scan.py",
     },
 }
 
