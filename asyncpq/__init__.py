@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from asyncpq.session import Session, open_dataset, open_file
     from asyncpq.storage.base import Validator
     from asyncpq.tables.ducklake.catalog import DuckLakeTable
-    from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
+    from asyncpq.writing import BloomFilter, SortedBy, WriteOptions
 
 __version__ = "0.2.0"
 
@@ -250,7 +250,7 @@ _NAMES = {
     "asyncpq.session": ("Session", "open_dataset", "open_file"),
     "asyncpq.storage.base": ("Validator",),
     "asyncpq.tables.ducklake.catalog": ("DuckLakeTable",),
-    "asyncpq.writing.file_layout": ("BloomFilter", "SortedBy", "WriteOptions"),
+    "asyncpq.writing": ("BloomFilter", "SortedBy", "WriteOptions"),
     "asyncpq.distributed.rewrites": ("RewriteResult",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -29,7 +29,6 @@ from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.special_types import has_variant, same_to_spark, struct_of, tells_more, with_untold
 
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 
