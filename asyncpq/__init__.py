@@ -76,7 +76,8 @@ if TYPE_CHECKING:
         ttl,
     )
     from asyncpq.pruning.access_plan import AccessPlan
-    from asyncpq.reports.report_objects import InspectionReport, LintReport
+    from asyncpq.reports.inspection import InspectionReport
+    from asyncpq.reports.lint import LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.scan.stream import Scan
@@ -243,7 +244,8 @@ _NAMES = {
         "ttl",
     ),
     "asyncpq.pruning.access_plan": ("AccessPlan",),
-    "asyncpq.reports.report_objects": ("InspectionReport", "LintReport"),
+    "asyncpq.reports.inspection": ("InspectionReport",),
+    "asyncpq.reports.lint": ("LintReport",),
     "asyncpq.reports.why": ("WhyReport",),
     "asyncpq.scan.plan": ("Plan",),
     "asyncpq.scan.stream": ("Scan",),

@@ -18,7 +18,7 @@ from asyncpq import Session
 from asyncpq.cli.output import cost_text, write_line
 from asyncpq.cli.parameters import Option, gathered, option_names, spread
 from asyncpq.cli.running import run
-from asyncpq.engine.shown_rows import key_value
+from asyncpq.engine.foreign_predicates import key_value
 from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.options import RequestOptions
 

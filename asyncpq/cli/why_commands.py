@@ -20,8 +20,8 @@ from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError, nearest, plural, printable
 from asyncpq.reports.cures import WRITER_SETTINGS
 from asyncpq.reports.documents import Cause, Inspection, Lint
+from asyncpq.reports.lint import saving_text
 from asyncpq.reports.progress import ProgressBars
-from asyncpq.reports.report_objects import saving_text
 from asyncpq.reports.why import MAX_LAYOUTS, WIDTH, why_text
 
 _SEVERITIES: Final = {"high": "red", "medium": "yellow", "low": "green"}

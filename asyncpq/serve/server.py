@@ -34,8 +34,7 @@ from asyncpq.errors import InvalidOptionError
 from asyncpq.serve import needed_packages
 from asyncpq.serve.app import Service
 from asyncpq.serve.configuration import Configuration, ServerConfiguration
-from asyncpq.serve.exchange import Receive, Scope
-from asyncpq.serve.responses import Send
+from asyncpq.serve.responses import Receive, Scope, Send
 
 IDLE_S: Final = 60.0
 SWITCH_S: Final = 0.0001
