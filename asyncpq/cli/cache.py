@@ -7,11 +7,10 @@ from typing import Annotated
 from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
 from asyncpq.cli.parameters import Group, Option
 from asyncpq.cli.running import run
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, size_text
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
 from asyncpq.reports.diagnosis import cache_usage
 from asyncpq.reports.documents import CacheUsage
-from asyncpq.reports.units import size_text
 
 GROUP = Group("cache", "Show or clear the caches on disk and in a server.")
 

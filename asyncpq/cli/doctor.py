@@ -21,10 +21,10 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     UsageError,
     command_words,
+    size_text,
 )
 from asyncpq.reports.diagnosis import MEASURED_BYTES
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
-from asyncpq.reports.units import size_text
 
 _CODES: Final = {
     **{kind.__name__: NOT_FOUND for kind in (ObjectNotFoundError, BucketNotFoundError)},

@@ -25,11 +25,10 @@ from asyncpq.cli.parameters import Argument, Group, Option
 from asyncpq.cli.running import FAILED, CommandExit, fail, interruptible, to_any_reader
 from asyncpq.cli.url_targets import open_existing_index, target_of
 from asyncpq.engine.work import watched
-from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest, plural
+from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest, plural, size_text
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
 from asyncpq.reports.progress import ProgressBars
-from asyncpq.reports.units import size_text
 
 GROUP = Group("index", "Build and keep an index beside the files.")
 

@@ -27,9 +27,8 @@ from asyncpq.cli.output import (
 )
 from asyncpq.cli.parameters import Option
 from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
-from asyncpq.errors import InvalidOptionError, plural, printable
+from asyncpq.errors import InvalidOptionError, plural, printable, size_text
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport, SchemaDocument
-from asyncpq.reports.units import size_text
 
 _FEW = 20  # row groups, files and pages of a table; --all shows the others
 _MANY_COLUMNS = 100

@@ -12,10 +12,9 @@ from asyncpq.cli.output import Format, ReportFormat, console, count_text, print_
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import interruptible
 from asyncpq.cli.url_targets import Url, target_of
-from asyncpq.errors import plural
+from asyncpq.errors import plural, size_text
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
-from asyncpq.reports.units import size_text
 
 _DEFAULTS = WriteOptions()
 

@@ -1,6 +1,6 @@
 """What commands print and draw: lines, JSON documents, tables and facts, and page maps in files.
 
-rich draws the tables; the first of them loads it. Sizes and durations: :mod:`asyncpq.reports.units`.
+rich draws the tables; the first of them loads it. Sizes and durations: :mod:`asyncpq.errors`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from asyncpq.cli.parameters import Option
-from asyncpq.errors import printable
+from asyncpq.errors import printable, size_text
 from asyncpq.metrics import ReadMetrics
-from asyncpq.reports.units import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import leaf_types
 from asyncpq.decoding.field_types import check_arrow_schema, field_types, file_schema
-from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, plural, printable
+from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, plural, printable, size_text
 from asyncpq.events import Operation
 from asyncpq.expressions.scalars import EPOCH_DAY
 from asyncpq.metrics import ReadMetrics
@@ -34,7 +34,6 @@ from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, PageLists, RowGroupReport
-from asyncpq.reports.units import size_text
 from asyncpq.storage.base import RequestContext, Validator
 
 D_co = TypeVar("D_co", covariant=True)

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.errors import FormatError, ResourceLimitError, plural, printable
+from asyncpq.errors import FormatError, ResourceLimitError, plural, printable, seconds_text, size_text
 from asyncpq.events import Operation
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.source import ObjectSource
@@ -55,7 +55,6 @@ from asyncpq.reports.lookup_cost import (
     zones_of,
     zones_of_values,
 )
-from asyncpq.reports.units import seconds_text, size_text
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
