@@ -19,45 +19,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncpq.distributed.build_steps import BuildStep as BuildStep
-    from asyncpq.distributed.build_tasks import BuildSteps as BuildSteps
-    from asyncpq.distributed.build_tasks import BuildTask as BuildTask
-    from asyncpq.distributed.build_tasks import build_in_steps as build_in_steps
-    from asyncpq.distributed.build_tasks import build_index as build_index
-    from asyncpq.distributed.build_tasks import refresh_in_steps as refresh_in_steps
-    from asyncpq.distributed.engine_scans import EngineDataset as EngineDataset
-    from asyncpq.distributed.engine_scans import EngineFiles as EngineFiles
-    from asyncpq.distributed.engine_scans import EngineRules as EngineRules
-    from asyncpq.distributed.engine_scans import EngineScan as EngineScan
-    from asyncpq.distributed.footers import FooterFacts as FooterFacts
-    from asyncpq.distributed.footers import SchemaNode as SchemaNode
-    from asyncpq.distributed.join_planning import DatasetJoin as DatasetJoin
-    from asyncpq.distributed.join_planning import FoundFiles as FoundFiles
-    from asyncpq.distributed.join_planning import plan_join as plan_join
-    from asyncpq.distributed.join_tasks import JoinKey as JoinKey
-    from asyncpq.distributed.join_tasks import JoinTask as JoinTask
-    from asyncpq.distributed.lake_writes import LakeWrite as LakeWrite
-    from asyncpq.distributed.lake_writes import SourceFiles as SourceFiles
-    from asyncpq.distributed.lake_writes import WrittenPart as WrittenPart
-    from asyncpq.distributed.lake_writes import plan_write as plan_write
-    from asyncpq.distributed.lake_writes import vacuum_lake as vacuum_lake
-    from asyncpq.distributed.new_files import NewFiles as NewFiles
-    from asyncpq.distributed.rewrites import plan_optimize as plan_optimize
-    from asyncpq.distributed.row_order import ZOrder as ZOrder
-    from asyncpq.distributed.scan_planning import PlannedChunk as PlannedChunk
-    from asyncpq.distributed.scan_planning import PlanningJobs as PlanningJobs
-    from asyncpq.distributed.scan_planning import ScanTask as ScanTask
-    from asyncpq.distributed.scan_planning import ScanTasks as ScanTasks
-    from asyncpq.distributed.scan_planning import plan_scan as plan_scan
-    from asyncpq.distributed.scan_planning import plan_tasks as plan_tasks
-    from asyncpq.distributed.scan_tasks import TaskScan as TaskScan
-    from asyncpq.distributed.scan_tasks import read_task as read_task
-    from asyncpq.distributed.worker_sessions import WorkerOptions as WorkerOptions
-    from asyncpq.distributed.worker_sessions import WorkerSettings as WorkerSettings
-    from asyncpq.distributed.worker_sessions import close_workers as close_workers
-    from asyncpq.distributed.worker_sessions import refresh_hint as refresh_hint
-    from asyncpq.distributed.worker_sessions import run_on_worker as run_on_worker
-    from asyncpq.distributed.worker_sessions import worker_counts as worker_counts
+    from asyncpq.distributed.build_steps import BuildStep
+    from asyncpq.distributed.build_tasks import BuildSteps, BuildTask, build_in_steps, build_index, refresh_in_steps
+    from asyncpq.distributed.engine_scans import EngineDataset, EngineFiles, EngineRules, EngineScan
+    from asyncpq.distributed.footers import FooterFacts, SchemaNode
+    from asyncpq.distributed.join_planning import DatasetJoin, FoundFiles, plan_join
+    from asyncpq.distributed.join_tasks import JoinKey, JoinTask
+    from asyncpq.distributed.lake_writes import LakeWrite, SourceFiles, WrittenPart, plan_write, vacuum_lake
+    from asyncpq.distributed.new_files import NewFiles
+    from asyncpq.distributed.rewrites import plan_optimize
+    from asyncpq.distributed.row_order import ZOrder
+    from asyncpq.distributed.scan_planning import PlannedChunk, PlanningJobs, ScanTask, ScanTasks, plan_scan, plan_tasks
+    from asyncpq.distributed.scan_tasks import TaskScan, read_task
+    from asyncpq.distributed.worker_sessions import (
+        WorkerOptions,
+        WorkerSettings,
+        close_workers,
+        refresh_hint,
+        run_on_worker,
+        worker_counts,
+    )
 
 _NAMES: Final = {
     "build_steps": ("BuildStep",),
