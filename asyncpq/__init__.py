@@ -76,14 +76,15 @@ if TYPE_CHECKING:
         ttl,
     )
     from asyncpq.pruning.access_plan import AccessPlan
-    from asyncpq.reports.report_objects import InspectionReport, LintReport
+    from asyncpq.reports.inspection import InspectionReport
+    from asyncpq.reports.lint import LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.scan.stream import Scan
     from asyncpq.session import Session, open_dataset, open_file
     from asyncpq.storage.base import Validator
     from asyncpq.tables.ducklake.catalog import DuckLakeTable
-    from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
+    from asyncpq.writing import BloomFilter, SortedBy, WriteOptions
 
 __version__ = "0.2.0"
 
@@ -243,14 +244,15 @@ _NAMES = {
         "ttl",
     ),
     "asyncpq.pruning.access_plan": ("AccessPlan",),
-    "asyncpq.reports.report_objects": ("InspectionReport", "LintReport"),
+    "asyncpq.reports.inspection": ("InspectionReport",),
+    "asyncpq.reports.lint": ("LintReport",),
     "asyncpq.reports.why": ("WhyReport",),
     "asyncpq.scan.plan": ("Plan",),
     "asyncpq.scan.stream": ("Scan",),
     "asyncpq.session": ("Session", "open_dataset", "open_file"),
     "asyncpq.storage.base": ("Validator",),
     "asyncpq.tables.ducklake.catalog": ("DuckLakeTable",),
-    "asyncpq.writing.file_layout": ("BloomFilter", "SortedBy", "WriteOptions"),
+    "asyncpq.writing": ("BloomFilter", "SortedBy", "WriteOptions"),
     "asyncpq.distributed.rewrites": ("RewriteResult",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

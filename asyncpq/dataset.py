@@ -46,7 +46,8 @@ from asyncpq.storage.base import Unpicklable
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import DatasetInspection
-    from asyncpq.reports.report_objects import InspectionReport, LintReport
+    from asyncpq.reports.inspection import InspectionReport
+    from asyncpq.reports.lint import LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.typing import Predicate
@@ -151,7 +152,7 @@ class Dataset(Unpicklable):
         self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import inspect_dataset
-        from asyncpq.reports.report_objects import InspectionReport
+        from asyncpq.reports.inspection import InspectionReport
 
         operation = self._operation("inspect")
         make = partial(inspect_dataset, self._state, operation, pages=pages)
@@ -181,7 +182,7 @@ class Dataset(Unpicklable):
         self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import lint_dataset
-        from asyncpq.reports.report_objects import LintReport
+        from asyncpq.reports.lint import LintReport
 
         operation = self._operation("lint")
         return LintReport(await self._report(operation, partial(lint_dataset, self._state, operation, columns)))

@@ -1,4 +1,4 @@
-"""The errors of asyncpq, one tree under :class:`AsyncpqError`, and their hints.
+"""The errors of asyncpq, one tree under :class:`AsyncpqError`, their hints, and numbers and names as people read them.
 
 Every error says what happened, where (``url``, ``byte_range``, ``column``) and, if possible, what to do (``hint``).
 Some classes also derive from the builtin that Python users expect (``FileNotFoundError``, ``IndexError``, ...).
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _HALF: Final = 1000  # of the characters that an error shows of its message, column and url
 
 
@@ -29,6 +30,22 @@ def counted(number: int, noun: str, form: str = "") -> str:
 def plural(number: int, noun: str) -> str:
     """Return a number, with commas, and its noun in singular or plural, such as ``1 file`` or ``2,000 files``."""
     return counted(number, noun, ",")
+
+
+def size_text(num_bytes: float | None) -> str:
+    """Return a number of bytes with three digits and a unit, such as ``1.46 MiB``; "?" for None."""
+    if num_bytes is None:
+        return "?"
+    unit = 0
+    while abs(num_bytes) >= 999.5 and unit < len(_UNITS) - 1:
+        num_bytes /= 1024
+        unit += 1
+    return f"{num_bytes:.0f} B" if unit == 0 else f"{num_bytes:.3g} {_UNITS[unit]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration in seconds, or in milliseconds below one."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
 
 
 def _cut(text: str) -> str:

@@ -44,7 +44,8 @@ from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 if TYPE_CHECKING:
     from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
     from asyncpq.reports.documents import Inspection
-    from asyncpq.reports.report_objects import InspectionReport, LintReport
+    from asyncpq.reports.inspection import InspectionReport
+    from asyncpq.reports.lint import LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
     from asyncpq.typing import Predicate
@@ -200,8 +201,7 @@ class File(Unpicklable):
         """
         self._source.runtime.check()
         await self._source.runtime.load("asyncpq.reports.inspection")
-        from asyncpq.reports.inspection import inspect_version
-        from asyncpq.reports.report_objects import InspectionReport
+        from asyncpq.reports.inspection import InspectionReport, inspect_version
 
         source, operation = self._source, self._operation("inspect")
         describe = partial(inspect_version, source, pages=pages, page_bounds=page_bounds)
@@ -228,8 +228,7 @@ class File(Unpicklable):
         """
         self._source.runtime.check()
         await self._source.runtime.load("asyncpq.reports.lint")
-        from asyncpq.reports.lint import lint_document, lint_version, prices_text
-        from asyncpq.reports.report_objects import LintReport
+        from asyncpq.reports.lint import LintReport, lint_document, lint_version, prices_text
 
         source, operation = self._source, self._operation("lint")
         linted = await self._report(operation, lambda version: lint_version(source, version, operation, columns))

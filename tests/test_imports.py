@@ -34,8 +34,7 @@ DOORS = {
         "indexing/build/embedding.py",
         "indexing/backends/sorted_rows.py",
         "spark/row_layout.py",
-        "writing/file_layout.py",
-        "writing/file_writer.py",
+        "writing.py",
         "testing/traces.py",
     },
     "pyarrow.acero": {"decoding/expression_engine.py"},
@@ -47,7 +46,7 @@ DOORS = {
         "distributed/worker_sessions.py",
         "distributed/build_steps.py",
         "distributed/join_planning.py",
-        "spark/reads/planning_tasks.py",
+        "spark/reads/scan.py",
     },
 }
 

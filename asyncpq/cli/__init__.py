@@ -1,11 +1,11 @@
 """The command line ``asyncpq``, with typer and rich (extra ``cli``).
 
-A command comes in; tables, documents, progress and pages go out. ``command_table.py`` lists the commands; each group of
-commands has a module, which is loaded when one of them runs. ``parameters.py`` reads command lines that are complete
-and right; ``commands.py`` gives all others to typer, which takes long to load. ``help_page.py`` writes the first page
-of the help. ``session_arguments.py`` makes the session of a command from the options that all commands share,
-``url_targets.py`` opens what a url names. ``arguments.py`` parses columns and keys. ``running.py`` runs a command and
-turns an error into one line and an exit code. ``rows.py`` writes rows, ``output.py`` documents.
+A command comes in; tables, documents, progress and pages go out. ``command_table.py`` lists the commands and writes
+the first page of the help; each group of commands has a module, which is loaded when one of them runs.
+``parameters.py`` reads command lines that are complete and right; ``commands.py`` gives all others to typer, which
+takes long to load. ``arguments.py`` has the options that commands share, and makes the session of a command;
+``url_targets.py`` opens what a url names. ``running.py`` runs a command and turns an error into one line and an exit
+code. ``rows.py`` writes rows, ``output.py`` documents, tables and page maps.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _run(arguments: list[str]) -> None:
         sys.stdout.flush()
         return
     if not completes and arguments in ([], ["--help"], ["-h"]):
-        from asyncpq.cli.help_page import print_help_page
+        from asyncpq.cli.command_table import print_help_page
 
         print_help_page()
         sys.exit(0 if arguments else 2)

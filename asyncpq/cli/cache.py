@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
 from asyncpq.cli.parameters import Group, Option
 from asyncpq.cli.running import run
-from asyncpq.engine.caches import CacheEntries, cache_entries
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, size_text
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
+from asyncpq.reports.diagnosis import cache_usage
 from asyncpq.reports.documents import CacheUsage
-from asyncpq.reports.units import size_text
 
 GROUP = Group("cache", "Show or clear the caches on disk and in a server.")
 
@@ -56,21 +55,8 @@ async def _usage(disk: str | None, shared: str | None, prefix: str, *, clear: bo
             "the command needs exactly one cache", hint="Pass either --disk-cache FOLDER or --shared URL."
         )
     if disk is not None:
-        return _document("disk", disk, await cache_entries(DiskCacheOptions(path=disk), clear=clear))
-    options = SharedCacheOptions(url=shared or "", prefix=prefix)
-    place = f"keys {prefix}*"  # the url may hold a password
-    return _document("shared", place, await cache_entries(options, clear=clear))
-
-
-def _document(kind: Literal["disk", "shared"], place: str, usage: CacheEntries) -> CacheUsage:
-    return {
-        "document": "cache",
-        "kind": kind,
-        "place": place,
-        "entries": usage.entries,
-        "bytes": usage.bytes,
-        "removed": usage.removed,
-    }
+        return await cache_usage(DiskCacheOptions(path=disk), clear=clear)
+    return await cache_usage(SharedCacheOptions(url=shared or "", prefix=prefix), clear=clear)
 
 
 def _entries(number: int) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
 from asyncpq import Dataset, Session
-from asyncpq.cli.figures import console, print_facts
-from asyncpq.cli.output import Format, ReportFormat, write_document
+from asyncpq.cli.arguments import with_session
+from asyncpq.cli.output import Format, ReportFormat, console, print_facts, write_document
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fail
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import ReadSource, names_table, opened
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.errors import (
@@ -22,10 +21,10 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     UsageError,
     command_words,
+    size_text,
 )
 from asyncpq.reports.diagnosis import MEASURED_BYTES
 from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
-from asyncpq.reports.units import size_text
 
 _CODES: Final = {
     **{kind.__name__: NOT_FOUND for kind in (ObjectNotFoundError, BucketNotFoundError)},

@@ -10,18 +10,25 @@ from datetime import timedelta
 from typing import Annotated, Any, Final
 
 from asyncpq import Session
-from asyncpq.cli.figures import console, count_text, print_facts, print_table
-from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
+from asyncpq.cli.arguments import with_session
+from asyncpq.cli.output import (
+    Format,
+    ReportFormat,
+    console,
+    count_text,
+    print_facts,
+    print_table,
+    write_document,
+    write_line,
+)
 from asyncpq.cli.parameters import Argument, Group, Option
 from asyncpq.cli.running import FAILED, CommandExit, fail, interruptible, to_any_reader
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import open_existing_index, target_of
 from asyncpq.engine.work import watched
-from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest, plural
+from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest, plural, size_text
 from asyncpq.indexing import Bloom, Bounds, Footers, Index, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.reports.documents import IndexBuild, IndexDocument, IndexUpkeep, IndexVerification
 from asyncpq.reports.progress import ProgressBars
-from asyncpq.reports.units import size_text
 
 GROUP = Group("index", "Build and keep an index beside the files.")
 

@@ -12,15 +12,23 @@ from rich.console import Console
 from rich.text import Text
 
 from asyncpq import File, Session
-from asyncpq.cli.figures import WIDE, console, count_text, print_facts, print_table, share_text
-from asyncpq.cli.output import Format, ReportFormat, write_document
+from asyncpq.cli.arguments import with_session
+from asyncpq.cli.output import (
+    WIDE,
+    Format,
+    Pictures,
+    ReportFormat,
+    console,
+    count_text,
+    print_facts,
+    print_table,
+    share_text,
+    write_document,
+)
 from asyncpq.cli.parameters import Option
-from asyncpq.cli.pictures import Pictures
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
-from asyncpq.errors import InvalidOptionError, plural, printable
+from asyncpq.errors import InvalidOptionError, plural, printable, size_text
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, RowGroupReport, SchemaDocument
-from asyncpq.reports.units import size_text
 
 _FEW = 20  # row groups, files and pages of a table; --all shows the others
 _MANY_COLUMNS = 100

@@ -6,17 +6,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Literal, cast
 
 from asyncpq import BloomFilter, Session, WriteOptions
-from asyncpq.cli.figures import console, count_text, print_facts
+from asyncpq.cli.arguments import with_session
 from asyncpq.cli.index_commands import Workers, parse_kind
-from asyncpq.cli.output import Format, ReportFormat, write_document
+from asyncpq.cli.output import Format, ReportFormat, console, count_text, print_facts, write_document
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import interruptible
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import Url, target_of
-from asyncpq.errors import plural
+from asyncpq.errors import plural, size_text
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.reports.documents import Optimization
-from asyncpq.reports.units import size_text
 
 _DEFAULTS = WriteOptions()
 

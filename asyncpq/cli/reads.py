@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 from asyncpq import File, Session
-from asyncpq.cli.arguments import Columns, Keys, RowSelection, Where, parse_columns, parse_keys
+from asyncpq.cli.arguments import Columns, Keys, RowSelection, Where, parse_columns, parse_keys, with_session
 from asyncpq.cli.output import write_document, write_line
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, chosen_format, row_writer
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
 from asyncpq.engine.work import watched
 from asyncpq.reports.progress import ProgressBars

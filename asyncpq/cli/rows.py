@@ -17,6 +17,7 @@ from typing import IO, Annotated, Any, Final
 
 import pyarrow as pa
 
+from asyncpq.cli.output import UNCUT, console, print_table
 from asyncpq.cli.parameters import Option
 from asyncpq.errors import InvalidOptionError, plural
 from asyncpq.reports.row_writers import (
@@ -234,8 +235,6 @@ class _Table:
         self._total = total
         self._rows: list[list[str]] = []
         self._more = False  # whether rows came that are not shown
-        from asyncpq.cli.figures import UNCUT, console
-
         self._out = console()
         self._most = _CELL if self._out.width < UNCUT else None
 
@@ -251,8 +250,6 @@ class _Table:
         """End after an error, without showing the table."""
 
     def finish(self) -> None:
-        from asyncpq.cli.figures import print_table
-
         out = self._out
         fit = max(1, out.width // _LEAST)
         numbers = [is_number(field.type) for field in self._schema]

@@ -11,20 +11,17 @@ from rich.padding import Padding
 from rich.text import Text
 
 from asyncpq import Dataset, File, Session
-from asyncpq.cli.arguments import Columns, Limit, OptionalKeys, Where, parse_columns, parse_keys
-from asyncpq.cli.figures import console
-from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
+from asyncpq.cli.arguments import Columns, Limit, OptionalKeys, Where, parse_columns, parse_keys, with_session
+from asyncpq.cli.output import Format, Pictures, ReportFormat, console, write_document, write_line
 from asyncpq.cli.parameters import Option
-from asyncpq.cli.pictures import Pictures
 from asyncpq.cli.running import FINDINGS, CommandExit, to_any_reader
-from asyncpq.cli.session_arguments import with_session
 from asyncpq.cli.url_targets import IndexedSource, opened
 from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError, nearest, plural, printable
 from asyncpq.reports.cures import WRITER_SETTINGS
 from asyncpq.reports.documents import Cause, Inspection, Lint
+from asyncpq.reports.lint import saving_text
 from asyncpq.reports.progress import ProgressBars
-from asyncpq.reports.report_objects import saving_text
 from asyncpq.reports.why import MAX_LAYOUTS, WIDTH, why_text
 
 _SEVERITIES: Final = {"high": "red", "medium": "yellow", "low": "green"}

@@ -29,9 +29,22 @@ from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.decoding.typed_literals import storage_type
-from asyncpq.distributed.join_tasks import How, JoinTask, JoinTaskKeywords, LeftKeys
-from asyncpq.distributed.key_predicates import JoinKey, KeyPredicate, bounds_predicate, one_predicate
-from asyncpq.distributed.pinned_files import COMBINED_ROWS, LOOKUP_ROWS, FileWrapper, KeyRequests, PinnedFiles, opened
+from asyncpq.distributed.join_tasks import (
+    COMBINED_ROWS,
+    LOOKUP_ROWS,
+    FileWrapper,
+    How,
+    JoinKey,
+    JoinTask,
+    JoinTaskKeywords,
+    KeyPredicate,
+    KeyRequests,
+    LeftKeys,
+    PinnedFiles,
+    bounds_predicate,
+    one_predicate,
+    opened,
+)
 from asyncpq.distributed.scan_planning import TaskKeywords, plan_tasks, scan_of
 from asyncpq.distributed.scan_tasks import TaskScan
 from asyncpq.distributed.worker_sessions import (

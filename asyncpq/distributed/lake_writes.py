@@ -41,8 +41,7 @@ from asyncpq.session import Session
 from asyncpq.storage.base import ListedObject, RequestContext, Validator, writable
 from asyncpq.storage.urls import canonical_url, safe_url, split_url
 from asyncpq.typing import IndexTarget
-from asyncpq.writing.file_layout import WriteOptions, check_options
-from asyncpq.writing.file_writer import TAIL_BYTES, WKB_KEY, folder_url, write_files
+from asyncpq.writing import TAIL_BYTES, WKB_KEY, WriteOptions, check_options, folder_url, write_files
 
 logger: logging.Logger = logging.getLogger(__name__)
 

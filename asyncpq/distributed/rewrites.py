@@ -55,8 +55,7 @@ from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.typing import DatasetTarget
-from asyncpq.writing.file_layout import WriteOptions
-from asyncpq.writing.file_writer import folder_url
+from asyncpq.writing import WriteOptions, folder_url
 
 _BATCH_ROWS: Final = 1 << 16
 #: Bytes of a sorted piece, in memory: what a range reads for nothing at each of its ends.

@@ -26,7 +26,7 @@ from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import ColumnNotFoundError, Hint, InvalidOptionError, nearest_column
 from asyncpq.indexing.key_encoding import element_type, is_indexable, is_variable, sort_keys
 from asyncpq.typing import Predicate
-from asyncpq.writing.file_layout import SortedBy, leaf_places
+from asyncpq.writing import SortedBy, leaf_places
 
 _SAMPLE_STEP: Final = 16  # rows of a batch that one random number decides on: a sample of runs costs less
 _INDEX: Final = pa.int32()

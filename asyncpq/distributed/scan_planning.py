@@ -25,8 +25,7 @@ from asyncpq.datasets.file_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileSet, GivenFiles
-from asyncpq.distributed.engine_files import SET_FILES, file_sets
-from asyncpq.distributed.engine_scans import STORED_OTHERWISE
+from asyncpq.distributed.engine_scans import SET_FILES, STORED_OTHERWISE, file_sets
 from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
 from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests, TaskPiece, TaskScan, pack_task, read_task
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, refresh_hint

@@ -4,6 +4,6 @@
 conditions of another engine atom by atom, and hands back what it did not understand; ``foreign_conditions`` prunes by
 conditions that another engine applies by its own rules. ``byte_readers`` reads byte ranges of one version of an object,
 ``pinned_datasets`` has handles for the requests of many people, ``work`` says whose work runs, and where.
-``array_conversions`` converts values. ``shown_rows`` prepares keys and batches that come from
-elsewhere or go there; ``target_facts`` says what urls name, ``caches`` what caches hold.
+``array_conversions`` converts values, and batches that leave the process. ``target_facts`` says what urls
+name.
 """

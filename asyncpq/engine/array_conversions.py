@@ -1,5 +1,5 @@
 """Conversions of Arrow arrays, for engines with types of their own: of nested arrays, made of the conversions of their
-parts, and of dates and timestamps in the calendar of old versions of Spark and Hive.
+parts, of dates and timestamps in the calendar of old versions of Spark and Hive, and of batches that leave the process.
 
 A conversion of nested arrays is made once for a type, and then applied to each batch. None stands for one that changes
 nothing. Values under nulls are undefined, and no conversion of a part gets them.
@@ -14,10 +14,18 @@ import pyarrow as pa
 
 from asyncpq.decoding import calendars
 from asyncpq.decoding.arrow import children_of, flattened, validity, with_children
+from asyncpq.decoding.compact import compact_batch, without_metadata
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import UnsupportedFeatureError
 
-__all__ = ["nested_conversion", "rebased", "variant_conversion", "with_inner_types"]
+__all__ = [
+    "compact_batch",
+    "nested_conversion",
+    "rebased",
+    "variant_conversion",
+    "with_inner_types",
+    "without_metadata",
+]
 
 _Convert: TypeAlias = Callable[[pa.Array], pa.Array]
 

@@ -1,4 +1,4 @@
-"""Conditions of other engines and of other people, as predicates of asyncpq.
+"""Conditions, keys and names that come from other engines and other people, as asyncpq has them.
 
 :func:`translate` walks a condition of another engine. The door says of each node what it is: a junction of other nodes,
 or a :class:`ForeignAtom`, a comparison of one column. Nodes that the door does not know prune nothing, and are handed
@@ -34,6 +34,7 @@ from asyncpq.expressions import (
 from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars
 from asyncpq.expressions.sql import num_joined
 from asyncpq.expressions.tree import hint_at_text
+from asyncpq.scan.keys import key_value
 from asyncpq.scan.request import LookupKeys
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ __all__ = [
     "ParsedCondition",
     "Negated",
     "Translation",
+    "check_names",
     "compared",
+    "key_value",
     "literals",
     "lookup_condition",
     "member",
@@ -378,3 +381,15 @@ def lookup_condition(keys: Mapping[str, Any]) -> Expression:
         QueryError: there are no keys, or lists of different lengths.
     """
     return LookupKeys(keys).predicate
+
+
+def check_names(schema: pa.Schema, names: Sequence[str]) -> None:
+    """Check names of columns, or dotted paths of fields of structs, as a read of a dataset with ``schema`` would.
+
+    Raises:
+        ColumnNotFoundError: no column has the name; the hint has the nearest one.
+        AmbiguousColumnError: a name occurs twice.
+    """
+    from asyncpq.datasets.schemas import output_schema  # most doors need none of it
+
+    output_schema(schema, [], names, ())

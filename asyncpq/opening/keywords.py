@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asyncpq.indexing.kinds import IndexKind
     from asyncpq.tables import Format
     from asyncpq.typing import Predicate, TableVersion
-    from asyncpq.writing.file_layout import WriteOptions
+    from asyncpq.writing import WriteOptions
 
 
 class SessionOptionKeywords(TypedDict, total=False):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from asyncpq.errors import plural, printable
+from asyncpq.errors import plural, printable, size_text
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import (
@@ -306,7 +306,7 @@ def _why(document: Why) -> Picture:
     sent = len(document["requests"])
     drawn["headline"] = (
         f"{plural(document['rows'], 'row')} in {seconds_text(total)}: {plural(sent, 'request')} in "
-        f"{plural(document['rounds'], 'round')}, {bytes_text(document['bytes'].get('fetched') or 0)}"
+        f"{plural(document['rounds'], 'round')}, {size_text(document['bytes'].get('fetched') or 0)}"
     )
     drawn["tone"], drawn["verdict"] = _verdict(document)
     drawn["facts"] = _why_facts(document)
@@ -328,9 +328,9 @@ def _plan(document: PlanDocument) -> Picture:
     title = f"Plan: rows where {printable(document['where'])}" if document["where"] is not None else "Plan: all rows"
     drawn = _empty("plan", title, document["url"])
     count, size = document["num_requests"], document["num_bytes"]
-    cached = f", {bytes_text(document['cached_bytes'])} in memory already" if document["cached_bytes"] else ""
+    cached = f", {size_text(document['cached_bytes'])} in memory already" if document["cached_bytes"] else ""
     drawn["headline"] = (
-        f"{plural(count, 'request')}, {bytes_text(size)} in {plural(document['rounds'], 'round')}{cached}"
+        f"{plural(count, 'request')}, {size_text(size)} in {plural(document['rounds'], 'round')}{cached}"
         if count
         else f"no request{cached}"
     )
@@ -340,8 +340,8 @@ def _plan(document: PlanDocument) -> Picture:
         drawn["verdict"] = f"Estimate: {_estimate(chosen)}" + "".join([f"; {_estimate(other)}" for other in others])
     drawn["facts"] = [
         ["Requests", f"{count:,}", f"in {plural(document['rounds'], 'round')}"],
-        ["To fetch", bytes_text(size), ""],
-        ["In memory", bytes_text(document["cached_bytes"]), "fetched before"],
+        ["To fetch", size_text(size), ""],
+        ["In memory", size_text(document["cached_bytes"]), "fetched before"],
         ["Planning took", plural(document["metadata_requests"], "request"), ""],
     ]
     if document["guarantee"]:
@@ -362,14 +362,14 @@ def _inspection(document: Inspection) -> Picture:
     groups, columns = document["row_groups"], document["columns"]
     drawn["headline"] = (
         f"{plural(document['rows'], 'row')}, {plural(len(columns), 'column')}, "
-        f"{plural(len(groups), 'row group')}, {bytes_text(document['size'])}"
+        f"{plural(len(groups), 'row group')}, {size_text(document['size'])}"
     )
     located = sum(column["pages"] is not None for column in columns)
     pages = sum(column["pages"] or 0 for column in columns)
     drawn["tone"], drawn["verdict"] = _indexes_verdict(located, len(columns))
     bloom = sum(column["bloom_filters"] > 0 for column in columns)
     drawn["facts"] = [
-        ["Size", bytes_text(document["size"]), f"footer {bytes_text(document['footer'][1] - document['footer'][0])}"],
+        ["Size", size_text(document["size"]), f"footer {size_text(document['footer'][1] - document['footer'][0])}"],
         ["Row groups", f"{len(groups):,}", _each(document["rows"], len(groups))],
         ["Pages", f"{pages:,}" if located else "not known", "that page indexes locate" if located else "no page index"],
         ["Bloom filters", plural(bloom, "column") if bloom else "none", ""],
@@ -385,13 +385,13 @@ def _dataset(document: DatasetInspection) -> Picture:
     name = document["url"].rstrip("/").rpartition("/")[2] or document["url"]
     drawn = _empty("dataset inspection", printable(name), document["url"])
     files = document["files"]
-    size = "" if document["total_bytes"] is None else f", {bytes_text(document['total_bytes'])}"
+    size = "" if document["total_bytes"] is None else f", {size_text(document['total_bytes'])}"
     drawn["headline"] = f"{plural(len(files), 'file')}, {plural(len(document['schema']), 'column')}{size}"
     names = [printable(str(index.get("name", "?"))) for index in document["indexes"]]
     drawn["verdict"] = f"Indexes: {', '.join(names)}" if names else "No index: lookups open files by their statistics"
     drawn["facts"] = [
         ["Files", f"{len(files):,}", printable(document["description"])],
-        ["Size", "not known" if document["total_bytes"] is None else bytes_text(document["total_bytes"]), ""],
+        ["Size", "not known" if document["total_bytes"] is None else size_text(document["total_bytes"]), ""],
         ["Columns", f"{len(document['schema']):,}", ""],
         ["Partitions", ", ".join(map(printable, document["partitions"])) or "none", ""],
         ["Indexes", f"{len(names):,}", ", ".join(names)],
@@ -407,7 +407,7 @@ def _metrics(document: MetricsDocument) -> Picture:
     drawn = _empty("metrics", "A read and its cost", document["requests"][0]["url"] if document["requests"] else "")
     drawn["headline"] = (
         f"{plural(metrics.get('rows_returned', 0), 'row')}: {plural(metrics.get('requests', 0), 'request')} in "
-        f"{plural(metrics.get('rounds', 0), 'round')}, {bytes_text(metrics.get('bytes_fetched', 0))}"
+        f"{plural(metrics.get('rounds', 0), 'round')}, {size_text(metrics.get('bytes_fetched', 0))}"
     )
     waited, decoded = metrics.get("wait_s", 0.0), metrics.get("decode_s", 0.0)
     if waited or decoded:
@@ -416,7 +416,7 @@ def _metrics(document: MetricsDocument) -> Picture:
     drawn["facts"] = [
         ["Rows", f"{returned:,}", f"of {scanned:,} that were filtered"],
         ["Requests", f"{metrics.get('requests', 0):,}", f"in {plural(metrics.get('rounds', 0), 'round')}"],
-        ["Fetched", bytes_text(metrics.get("bytes_fetched", 0)), ""],
+        ["Fetched", size_text(metrics.get("bytes_fetched", 0)), ""],
         ["Row groups", f"{metrics.get('row_groups_read', 0):,}", f"of {metrics.get('row_groups_total', 0):,}"],
         ["Pages", f"{metrics.get('pages_read', 0):,}", f"of {metrics.get('pages_total', 0):,}"],
         ["Caches", f"{metrics.get('cache_hits', 0):,}", "parts found"],
@@ -487,14 +487,14 @@ def _why_facts(document: Why) -> list[list[str]]:
         ["Rows", f"{document['rows']:,}", f"of {rows['total']:,}" if rows is not None else ""],
         ["Time", seconds_text(time["total_s"]), _dominant(time)],
         ["Requests", f"{len(document['requests']):,}", f"in {plural(document['rounds'], 'round')}"],
-        ["Fetched", bytes_text(fetched), _beside_least(ratio)],
+        ["Fetched", size_text(fetched), _beside_least(ratio)],
     ]
     if whole:
         data = _data_bytes(document)
         saved = 100 * (1 - data / whole)
         less = f"{min(saved, 99.9):.3g} % less data fetched" if saved >= 1 else "no less data fetched"
         less = less if data else "none of it fetched"
-        facts.append(["Whole chunks", bytes_text(whole), less])
+        facts.append(["Whole chunks", size_text(whole), less])
     hits = sum(count for tier, count in document["tiers"].items() if tier != "store")
     asked = hits + document["tiers"].get("store", 0)
     facts.append(["From caches", f"{hits:,}", f"of {plural(asked, 'part')}"])
@@ -535,7 +535,7 @@ def _compared(document: Why) -> list[list[Any]]:
         "objects": "Whole files",
     }
     sizes, data = document["bytes"], _data_bytes(document)
-    beside = f"{bytes_text(data)} of it data" if data else "footers, indexes and listings alone"
+    beside = f"{size_text(data)} of it data" if data else "footers, indexes and listings alone"
     notes = {"fetched": beside if data < (sizes.get("fetched") or 0) else ""}
     return [[label, sizes[name], notes.get(name, "")] for name, label in labels.items() if sizes.get(name) is not None]
 
@@ -624,16 +624,6 @@ def _estimate(estimate: dict[str, Any]) -> str:
 
 
 # -- texts ----------------------------------------------------------------------------------------
-
-
-def bytes_text(count: int) -> str:
-    """Return a number of bytes with three digits and a unit."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 999.5:
-            return f"{count} B" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} TiB" if size < 999.5 else f"{size:,.0f} TiB"
 
 
 def seconds_text(seconds: float) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncpq.errors import InvalidOptionError, install_hint, plural
+from asyncpq.errors import InvalidOptionError, install_hint, plural, size_text
 from asyncpq.page_map import palette
-from asyncpq.page_map.picture_data import Layout, Picture, Requests, bytes_text, picture, seconds_text
+from asyncpq.page_map.picture_data import Layout, Picture, Requests, picture, seconds_text
 
 if TYPE_CHECKING:
     from asyncpq.page_map.picture_data import Document
@@ -288,7 +288,7 @@ def _causes(drawing: _Drawing, drawn: Picture) -> None:
     for cause in drawn["causes"][:5]:
         saved = [] if not cause["saves_seconds"] else [seconds_text(cause["saves_seconds"])]
         saved += [] if not cause["saves_requests"] else [plural(cause["saves_requests"], "request")]
-        saved += [] if not cause["saves_bytes"] else [bytes_text(cause["saves_bytes"])]
+        saved += [] if not cause["saves_bytes"] else [size_text(cause["saves_bytes"])]
         drawing.y += 18
         drawing.text(_MARGIN, drawing.y, _cut(cause["title"], 110), size=14, more=' font-weight="600"')
         line = cause["cure"] + (f" Would save {', '.join(saved)}." if saved else "")
@@ -393,7 +393,7 @@ def _lane(drawing: _Drawing, layout: Layout, sent: Requests | None) -> None:
     drawing.y += 26
     drawing.text(_MARGIN, drawing.y, "byte 0", size=12, fill=_MUTED)
     end_text = ' text-anchor="end"'
-    drawing.text(WIDTH - _MARGIN, drawing.y, bytes_text(layout["size"]), size=12, fill=_MUTED, more=end_text)
+    drawing.text(WIDTH - _MARGIN, drawing.y, size_text(layout["size"]), size=12, fill=_MUTED, more=end_text)
 
 
 def _grid(drawing: _Drawing, layout: Layout, file_cells: Sequence[Cell]) -> None:
@@ -490,12 +490,12 @@ def _waterfall(drawing: _Drawing, sent: Requests) -> None:
             drawing.rectangle(left + start / most * room, y + tall / 2 - 1, (first - start) / most * room, 2, colour)
         drawing.box(name, left + first / most * room, y, max(1.5, (stop - first) / most * room), tall)
         if step >= 12:
-            size = bytes_text(row[11] if sent["timed"] else abs(row[3] - row[2]))
+            size = size_text(row[11] if sent["timed"] else abs(row[3] - row[2]))
             drawing.text(_MARGIN, y + 12, f"{purpose}, round {row[4]}", size=12)
             drawing.text(left - 12, y + 12, size, size=12, fill=_MUTED, more=' text-anchor="end"')
     drawing.y += len(sent["rows"]) * step + 18
     drawing.text(left, drawing.y, "0", size=12, fill=_MUTED)
-    text = seconds_text(most / 1e6) if sent["timed"] else bytes_text(int(most))
+    text = seconds_text(most / 1e6) if sent["timed"] else size_text(int(most))
     drawing.text(WIDTH - _MARGIN, drawing.y, text, size=12, fill=_MUTED, more=' text-anchor="end"')
 
 

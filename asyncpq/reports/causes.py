@@ -16,18 +16,19 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from asyncpq.errors import plural
+from asyncpq.errors import plural, seconds_text, size_text
 from asyncpq.expressions.tree import ColumnComparison, Contains, HasPhrase, HasTokens, Like, atoms
 from asyncpq.parquet.column_chunk import Codec
 from asyncpq.reports import cures
 from asyncpq.reports.lint import FILE_BYTES, MANY_FILES, SMALL_FILE
 from asyncpq.reports.lint_rules import LARGE_DICTIONARY
 from asyncpq.reports.lookup_cost import has_large_pages, page_count
-from asyncpq.reports.read_model import (
+from asyncpq.reports.story import (
     CODEC_BYTES_S,
     METADATA,
     SLOW_CODECS,
     TAIL_BYTES,
+    ColumnRead,
     Facts,
     ReadModel,
     Rounds,
@@ -42,8 +43,6 @@ from asyncpq.reports.read_model import (
     size_of,
     wanted,
 )
-from asyncpq.reports.story import ColumnRead
-from asyncpq.reports.units import seconds_text, size_text
 
 if TYPE_CHECKING:
     from asyncpq.expressions import Expression

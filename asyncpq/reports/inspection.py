@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import leaf_types
 from asyncpq.decoding.field_types import check_arrow_schema, field_types, file_schema
-from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError
+from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, plural, printable, size_text
 from asyncpq.events import Operation
 from asyncpq.expressions.scalars import EPOCH_DAY
 from asyncpq.metrics import ReadMetrics
@@ -33,9 +33,12 @@ from asyncpq.parquet.embedded_index import entries
 from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType, Repetition
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
-from asyncpq.reports.documents import Chunk, ColumnReport, Inspection, PageLists, RowGroupReport
+from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, PageLists, RowGroupReport
 from asyncpq.storage.base import RequestContext, Validator
 
+D_co = TypeVar("D_co", covariant=True)
+
+_SHOWN_COLUMNS: Final = 40  # of a text
 _MAX_CHARACTERS: Final = 200  # of a value of the key-value metadata
 _DATA_PAGES: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
 Sorted = Literal["ascending", "descending"]
@@ -577,3 +580,49 @@ def _moment(value: int, logical: LogicalType, per_second: int) -> str | None:
         return clock if days == 0 else None
     date = _date(days)
     return None if date is None else f"{date}T{clock}{'Z' if logical.is_adjusted_to_utc else ''}"
+
+
+class InspectionReport(dict[str, Any], Generic[D_co]):
+    """The layout of a file, or of a dataset's files: a dict of JSON values (docs/cli.md)."""
+
+    def to_dict(self) -> D_co:
+        """Return the report as a JSON document."""
+        return cast("D_co", self)
+
+    def explain(self) -> str:
+        """Return the report as text of several lines."""
+        document = cast("Inspection | DatasetInspection", self)
+        if document["document"] == "inspection":
+            return "\n".join(_file_lines(document))
+        size = "" if document["total_bytes"] is None else f", {size_text(document['total_bytes'])}"
+        lines = [f"{document['url']}: {plural(len(document['files']), 'file')}{size}, view {document['view']}"]
+        lines += [f"  {field['name']}: {field['arrow_type']}" for field in document["schema"][:_SHOWN_COLUMNS]]
+        sample = document["sample"]
+        if sample is not None:
+            lines += ["  the first file:", *[f"  {line}" for line in _file_lines(sample)]]
+        return "\n".join(map(printable, lines))
+
+    __str__ = explain
+
+    def _repr_html_(self) -> str | None:
+        """Return the page map for notebooks."""
+        from asyncpq.page_map import framed
+
+        return framed(cast("Inspection | DatasetInspection", self))
+
+
+def _file_lines(document: Inspection) -> list[str]:
+    groups, columns = document["row_groups"], document["columns"]
+    lines = [
+        f"{document['url']}: {plural(document['rows'], 'row')} in {plural(len(groups), 'row group')}, "
+        f"{size_text(document['size'])}, written by {document['writer'] or 'an unnamed writer'}",
+        f"  sorted by {', '.join(document['sorted_by'])}" if document["sorted_by"] else "  sorted by no column",
+    ]
+    for number, column in enumerate(columns[:_SHOWN_COLUMNS]):
+        chunks = [group["chunks"][number] for group in groups]
+        size = sum(chunk["bytes"][1] - chunk["bytes"][0] for chunk in chunks)
+        codecs = ", ".join(sorted({chunk["codec"].lower() for chunk in chunks}))
+        lines.append(f"  {column['name']}: {column['physical_type']}, {size_text(size)}, {codecs}")
+    if len(columns) > _SHOWN_COLUMNS:
+        lines.append(f"  ... and {plural(len(columns) - _SHOWN_COLUMNS, 'column')} more")
+    return [printable(line) for line in lines]

@@ -14,17 +14,18 @@ numbers and texts; ``tests/reports/test_lake_lint.py`` compares them with real i
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import mean
-from typing import Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.errors import FormatError, ResourceLimitError, plural
+from asyncpq.errors import FormatError, ResourceLimitError, plural, printable, seconds_text, size_text
 from asyncpq.events import Operation
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.source import ObjectSource
@@ -54,7 +55,6 @@ from asyncpq.reports.lookup_cost import (
     zones_of,
     zones_of_values,
 )
-from asyncpq.reports.units import size_text
 from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
@@ -632,3 +632,57 @@ def _segment(plain: float, size: float, whole_bytes: int) -> tuple[int, float]:
         return 1, size
     groups = max(1.0, plain / _GROUP_BYTES)
     return 2, max(4 * KIB, groups * _GROUP_FOOTER_BYTES) + size / groups
+
+
+class LintReport(dict[str, Any]):
+    """The findings of a ``lint``: a dict of JSON values (docs/cli.md)."""
+
+    def to_dict(self) -> Lint:
+        """Return the report as a JSON document."""
+        return cast("Lint", self)
+
+    def explain(self) -> str:
+        """Return the report as text of several lines."""
+        document = self.to_dict()
+        by = f" for lookups by {', '.join(document['columns'])}" if document["columns"] else ""
+        lines = [printable(f"{document['url']}: {plural(len(document['findings']), 'finding')}{by}")]
+        for number, cause in enumerate(document["findings"], 1):
+            lines.append(printable(f"{number}. {cause['severity']}: {cause['title']} [{cause['id']}]"))
+            saves = saving_text(cause)
+            lines += [printable(f"   {line}") for line in (cause["detail"], *([saves] if saves else []))]
+            lines.append(printable(f"   Cure: {cause['cure']}"))
+        return "\n".join(lines)
+
+    __str__ = explain
+
+    def _repr_html_(self) -> str:
+        """Return the findings for notebooks."""
+        document = self.to_dict()
+        parts = [f"<b>{html.escape(document['url'])}</b>: {plural(len(document['findings']), 'finding')}<ol>"]
+        for cause in document["findings"]:
+            texts = [
+                html.escape(text) for text in (cause["detail"], saving_text(cause), f"Cure: {cause['cure']}") if text
+            ]
+            code = "".join(
+                f"<br>{html.escape(writer)}: <code>{html.escape(snippet)}</code>"
+                for writer, snippet in cause["snippets"].items()
+            )
+            title = f"{html.escape(cause['severity'])}: <b>{html.escape(cause['title'])}</b>"
+            parts.append(f"<li>{title}<br>{'<br>'.join(texts)}{code}</li>")
+        return "".join([*parts, "</ol>"])
+
+
+def saving_text(cause: Cause) -> str:
+    """Return, as text, what the cure of a finding is predicted to save: requests, bytes and time."""
+    parts: list[str] = []
+    more: list[str] = []
+    for saved, text in ((cause["saves_requests"], plural), (cause["saves_bytes"], None)):
+        if saved:
+            words = size_text(abs(saved)) if text is None else text(abs(saved), "request")
+            (parts if saved > 0 else more).append(words)
+    if cause["saves_seconds"]:
+        parts.append(seconds_text(cause["saves_seconds"]))
+    if not parts:
+        return ""
+    costs = f", for {' and '.join(more)} more" if more else ""
+    return f"Saves {', '.join(parts)}{costs}: a lookup by {cause['column']}." if cause["column"] else ""

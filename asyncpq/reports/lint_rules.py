@@ -56,7 +56,7 @@ from asyncpq.reports.lookup_cost import (
     with_smaller_pages,
     without_statistics,
 )
-from asyncpq.reports.read_model import SLOW_CODECS
+from asyncpq.reports.story import SLOW_CODECS
 
 _LEAST_SHARE: Final = 0.05  # of the seconds of a lookup, that a cure must save,
 _LEAST_BYTES_SHARE: Final = 0.25  # or of its bytes, if these are at least so many

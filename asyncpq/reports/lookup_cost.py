@@ -318,7 +318,7 @@ class _Tally:
         self.seconds += self.prices.round_s(spans)
 
 
-#: The pages and row groups that asyncpq's own writer makes (``writing.file_layout.WriteOptions``).
+#: The pages and row groups that asyncpq's own writer makes (``writing.WriteOptions``).
 PAGE_ROWS: Final = 8192
 PAGE_BYTES: Final = 256 * KIB
 GROUP_ROWS: Final = 1 << 20

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from asyncpq.errors import InvalidOptionError, plural, printable
+from asyncpq.errors import InvalidOptionError, plural, printable, seconds_text, size_text
 from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions.scalars import as_scalar, as_scalars, is_collection, show
 from asyncpq.expressions.tree import Comparison, In, KeyIn, atoms
@@ -21,10 +21,8 @@ from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.reports.causes import causes_of
 from asyncpq.reports.inspection import layout_in_memory
 from asyncpq.reports.lookup_cost import MOST_LEAVES, Weakness, weakness
-from asyncpq.reports.read_model import Facts
-from asyncpq.reports.story import ColumnRead
+from asyncpq.reports.story import ColumnRead, Facts
 from asyncpq.reports.story import Story as Story
-from asyncpq.reports.units import seconds_text, size_text
 from asyncpq.scan.fates import add_funnels, funnel_step
 from asyncpq.storage.base import is_here
 from asyncpq.storage.urls import split_url

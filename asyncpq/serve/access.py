@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from asyncpq.engine.shown_rows import check_names
+from asyncpq.engine.foreign_predicates import check_names
 from asyncpq.errors import ColumnNotFoundError, nearest_column
 from asyncpq.serve.configuration import Grant, Token, token_digest
 from asyncpq.serve.problems import Problem, no_dataset

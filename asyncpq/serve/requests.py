@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from asyncpq.engine.shown_rows import key_value
+from asyncpq.engine.foreign_predicates import key_value
 from asyncpq.engine.work import checkpoint
 from asyncpq.errors import InvalidOptionError, QueryError, nearest
 from asyncpq.serve.configuration import Limits

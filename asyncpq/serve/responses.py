@@ -15,13 +15,16 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from asyncpq import DatasetScan
-from asyncpq.engine.shown_rows import compact_batch, without_metadata
+from asyncpq.engine.array_conversions import compact_batch, without_metadata
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports.row_writers import ArrowWriter, CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
 from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
 
 T = TypeVar("T")
+#: Of ASGI: what a request is, what gives the parts of its body, and what takes those of the response.
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BUFFERED_BYTES: Final = 256 << 10

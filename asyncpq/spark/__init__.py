@@ -22,27 +22,14 @@ if find_spec("pyspark") is None:
     raise UsageError("asyncpq.spark needs PySpark, which is not installed", hint=install_hint("PySpark", "spark"))
 
 if TYPE_CHECKING:
-    from asyncpq import BloomFilter as BloomFilter
-    from asyncpq import SortedBy as SortedBy
-    from asyncpq import WriteOptions as WriteOptions
-    from asyncpq.spark.index_builds import BuiltIndex as BuiltIndex
-    from asyncpq.spark.index_builds import FileProblem as FileProblem
-    from asyncpq.spark.index_builds import build_index as build_index
-    from asyncpq.spark.index_builds import refresh_index as refresh_index
-    from asyncpq.spark.index_builds import vacuum as vacuum
-    from asyncpq.spark.index_builds import verify_index as verify_index
-    from asyncpq.spark.joins import JoinEstimate as JoinEstimate
-    from asyncpq.spark.joins import explain_lookup_join as explain_lookup_join
-    from asyncpq.spark.joins import lookup_join as lookup_join
-    from asyncpq.spark.optimize_lake import OptimizeResult as OptimizeResult
-    from asyncpq.spark.optimize_lake import optimize as optimize
-    from asyncpq.spark.reads.scan import SparkScanPlan as SparkScanPlan
-    from asyncpq.spark.reads.scan import explain_scan as explain_scan
-    from asyncpq.spark.reads.scan import scan as scan
-    from asyncpq.spark.settings import SparkSettings as SparkSettings
-    from asyncpq.spark.shipping import add_to as add_to
-    from asyncpq.spark.shipping import register as register
-    from asyncpq.spark.source_options import predicate_option as predicate_option
+    from asyncpq import BloomFilter, SortedBy, WriteOptions
+    from asyncpq.spark.index_builds import BuiltIndex, FileProblem, build_index, refresh_index, vacuum, verify_index
+    from asyncpq.spark.joins import JoinEstimate, explain_lookup_join, lookup_join
+    from asyncpq.spark.optimize_lake import OptimizeResult, optimize
+    from asyncpq.spark.reads.scan import SparkScanPlan, explain_scan, scan
+    from asyncpq.spark.settings import SparkSettings
+    from asyncpq.spark.shipping import add_to, register
+    from asyncpq.spark.source_options import predicate_option
 
 _NAMES: Final = {
     "asyncpq.spark.shipping": ("register", "add_to"),

@@ -21,10 +21,9 @@ from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOpt
 from asyncpq.options import RequestOptions, one_of, whole_number
 from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules, numbered
 from asyncpq.spark.join_strategy import How, JoinStrategy, LakeSide, choose_join
-from asyncpq.spark.reads.file_reads import SparkFiles
+from asyncpq.spark.reads.conditions import quoted
 from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
-from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.predicates import quoted
+from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, SparkFiles, open_lake
 from asyncpq.spark.settings import FilesKeywords, SparkSettings, refuse_secrets, split_settings
 from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.conversion import arrow_schema

@@ -30,8 +30,8 @@ from asyncpq.errors import CorruptFileError, InvalidOptionError, SchemaMismatchE
 from asyncpq.options import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, held_settings, raised_as_asyncpq
 from asyncpq.spark.lake_writer import FrameWrite, lake_folder
+from asyncpq.spark.reads.conditions import filter_column, quoted
 from asyncpq.spark.reads.opened_lake import LakeTarget
-from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import explain_scan, parallelism_of, scan
 from asyncpq.spark.row_layout import (
     Checksums,

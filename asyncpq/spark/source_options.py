@@ -373,7 +373,7 @@ async def plan_source(
 def _check_where(opened: OpenLake, options: SourceOptions) -> None:
     if options.where is None:
         return
-    from asyncpq.spark.reads.predicates import Condition
+    from asyncpq.spark.reads.conditions import Condition
 
     for name in Condition(options.where).unknown_names(opened.struct, options.conf):
         raise ColumnNotFoundError(
@@ -389,7 +389,7 @@ def _terms(opened: OpenLake, options: SourceOptions, pushed: Expression | None) 
     Spark's semantics. None if no data can be excluded."""
     if options.where is None and pushed is None:
         return None
-    from asyncpq.spark.reads.predicates import Condition, fixed_instants
+    from asyncpq.spark.reads.conditions import Condition, fixed_instants
 
     conditions = [] if options.where is None else [Condition(options.where)]
     if pushed is not None:

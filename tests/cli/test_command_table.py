@@ -1,4 +1,4 @@
-"""Every command is listed, explained, and has a help."""
+"""Every command is listed, explained, and has a help, whose first page is the one that typer writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from asyncpq.cli.command_table import PANELS
+from asyncpq.cli.command_table import PANELS, help_page
 from asyncpq.cli.commands import app, load_command
 
 pytestmark = pytest.mark.sampled(2)
@@ -40,3 +40,17 @@ def test_every_listed_command_has_the_help_of_its_function() -> None:
         for name, _, about in panel:
             first, _, _ = load_command(name).help.partition("\n\n")
             assert " ".join(first.split()) == about, name
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_first_page_of_the_help_says_what_typer_says(width: int) -> None:
+    theirs = CliRunner(env={"COLUMNS": str(width), "TERM": "dumb"}).invoke(app, ["--help"], prog_name="asyncpq").stdout
+    ours = help_page("asyncpq", width, styled=False)
+    assert words(ours) == words(theirs)
+    assert {len(line) for line in ours.splitlines() if line.startswith(("╭", "│", "╰"))} == {width}
+    assert re.sub(r"\x1b\[[0-9;]*m", "", help_page("asyncpq", width, styled=True)) == ours
+
+
+def words(page: str) -> list[str]:
+    """The words of a page of help, without its boxes and the type that versions of typer show for a switch."""
+    return re.sub(r"[─╭╮╰╯│]|<bool>", " ", page).split()

@@ -25,7 +25,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli import reads, session_arguments
+from asyncpq.cli import arguments, reads
 from asyncpq.cli.commands import app
 from asyncpq.reports import progress
 from asyncpq.reports.documents import Count, Rows
@@ -276,7 +276,7 @@ def test_long_reads_show_their_progress(monkeypatch: pytest.MonkeyPatch) -> None
     bars._console = Console(file=drawn, force_terminal=True, width=100)
     monkeypatch.setattr(reads, "ProgressBars", lambda: bars)
     small = partial(asyncpq.Session, limits=asyncpq.LimitOptions(unit_bytes=1 << 12, round_bytes=1 << 12))
-    monkeypatch.setattr(session_arguments, "Session", small)
+    monkeypatch.setattr(arguments, "Session", small)
     pq.write_table(pa.table({"id": range(30_000)}), "long.parquet", row_group_size=5_000)  # several units
     assert len(rows("query", "long.parquet")) == 30_000
     assert "30000/30000" in drawn.getvalue()

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import asyncpq
-from asyncpq.cli import session_arguments
+from asyncpq.cli import arguments
 from asyncpq.cli.commands import app
 from asyncpq.reports import why
 from asyncpq.reports.documents import PlanDocument, Why
@@ -37,7 +37,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, a lake, and prices that no measurement changes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        session_arguments,
+        arguments,
         "REQUESTS",
         asyncpq.RequestOptions(latency_s=0.03, bandwidth_bytes_s=200e6, tail_bytes=1000, late_materialization="always"),
     )

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import asyncpq
-from asyncpq.cli import session_arguments
+from asyncpq.cli import arguments
 from asyncpq.cli.commands import app
 from asyncpq.reports.cures import CURES
 from asyncpq.reports.documents import Lint
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # so that outputs do not depend on the length of its name
-    monkeypatch.setattr(session_arguments, "REQUESTS", REQUESTS)
+    monkeypatch.setattr(arguments, "REQUESTS", REQUESTS)
 
 
 def run(*arguments: object, width: int = 100) -> Result:

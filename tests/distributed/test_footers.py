@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.distributed.engine_files import EngineDataset
+from asyncpq.distributed.engine_scans import EngineDataset
 from asyncpq.distributed.footers import FooterFacts
 from asyncpq.errors import NotParquetError, ObjectNotFoundError
 from asyncpq.parquet.metadata import decode_file_metadata

@@ -22,7 +22,7 @@ import asyncpq
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.distributed import DatasetJoin, FoundFiles, JoinKey, JoinTask, close_workers, plan_join
 from asyncpq.distributed.join_planning import can_ship
-from asyncpq.distributed.key_predicates import KeyPredicate
+from asyncpq.distributed.join_tasks import KeyPredicate
 from asyncpq.distributed.scan_planning import scan_of
 from asyncpq.errors import (
     AmbiguousColumnError,

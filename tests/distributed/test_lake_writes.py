@@ -24,8 +24,7 @@ from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.objects.runtime import Runtime
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.testing import ObjectServer, StoreWrite, WrappedStore
-from asyncpq.writing.file_layout import WriteOptions
-from asyncpq.writing.file_writer import TAIL_BYTES, write_files
+from asyncpq.writing import TAIL_BYTES, WriteOptions, write_files
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 _SMALL_GROUPS = WriteOptions(row_group_rows=1000)

@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import asyncpq
 from asyncpq import ColumnNotFoundError, Expression, ExpressionError, col
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.engine.array_conversions import compact_batch
 from asyncpq.engine.foreign_predicates import (
     AllOf,
     AnyOf,
     ForeignAtom,
     Negated,
+    check_names,
     compared,
     literals,
     lookup_condition,
@@ -215,3 +218,32 @@ def test_keys_and_literals() -> None:
     assert str(lookup_condition({"n": 1, "f": 2.0})) == "(n == 1) and (f == 2.0)"
     values: Sequence[Any] = literals(pa.array([1, None, 3]))
     assert values == (1, None, 3)
+
+
+SCHEMA = pa.schema({"id": pa.int64(), "place": pa.struct({"zip": pa.string()}), "twice": pa.int8()})
+
+
+@pytest.mark.parametrize("names", [[], ["id"], ["place.zip", "twice"]])
+def test_names_of_columns_and_fields(names: list[str]) -> None:
+    check_names(SCHEMA, names)
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "error"),
+    [
+        (SCHEMA, "ident", asyncpq.ColumnNotFoundError),
+        (SCHEMA, "place.street", asyncpq.ColumnNotFoundError),
+        (SCHEMA.append(pa.field("twice", pa.int8())), "twice", asyncpq.AmbiguousColumnError),
+    ],
+)
+def test_other_names_are_refused_as_by_reads(schema: pa.Schema, name: str, error: type[asyncpq.AsyncpqError]) -> None:
+    with pytest.raises(error):
+        check_names(schema, [name])
+
+
+def test_a_compact_batch_has_its_own_rows_alone() -> None:
+    whole = pa.record_batch({"text": [f"secret {number}" for number in range(100)]})
+    batch = compact_batch(whole.slice(40, 2), hidden_rows=True)
+    assert batch.equals(whole.slice(40, 2))
+    buffers = [bytes(buffer) for buffer in batch.column(0).buffers() if buffer is not None]
+    assert not any(b"secret 39" in data or b"secret 42" in data for data in buffers)

@@ -8,16 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from asyncpq.page_map.picture_data import (
-    Words,
-    bytes_text,
-    compact_fates,
-    layout,
-    picture,
-    requests,
-    seconds_text,
-    transposed,
-)
+from asyncpq.page_map.picture_data import Words, compact_fates, layout, picture, requests, seconds_text, transposed
 from asyncpq.reports.documents import ChunkFates, FileFates, Why
 from tests import report_documents as documents
 
@@ -100,14 +91,6 @@ def test_an_inspection_says_what_its_indexes_are_worth() -> None:
 def test_metrics_and_datasets() -> None:
     assert picture(documents.dataset_inspection(7))["headline"] == "7 files, 10 columns, 534 MiB"
     assert picture(documents.metrics_document([]))["requests"] is None
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "0.977 KiB"), (1024, "1 KiB"), (1_023_000, "999 KiB"), (1 << 41, "2 TiB")],
-)
-def test_bytes(count: int, text: str) -> None:
-    assert bytes_text(count) == text
 
 
 def test_seconds() -> None:

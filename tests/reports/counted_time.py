@@ -9,8 +9,7 @@ from itertools import groupby
 from asyncpq.metrics import RequestRecord
 from asyncpq.reports import why
 from asyncpq.reports.documents import TimeSplit
-from asyncpq.reports.read_model import decode_work, planning_work
-from asyncpq.reports.story import Story
+from asyncpq.reports.story import Story, decode_work, planning_work
 
 TIER_S = 0.02  # of each part from the disk or the shared cache
 ROW_S = 20e-9  # of each row that is compared, times the filter's cost

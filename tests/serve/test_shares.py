@@ -85,7 +85,7 @@ async def test_one_tokens_long_work_leaves_threads_and_slots_to_others(texts: st
 
 async def test_a_slot_is_free_when_its_work_has_ended(texts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when its client was answered: else a token would have more work than slots."""
-    from asyncpq.serve import exchange
+    from asyncpq.serve import app
     from asyncpq.serve.datasets import BoundRequest
 
     begun, goes_on = threading.Event(), threading.Event()
@@ -99,7 +99,7 @@ async def test_a_slot_is_free_when_its_work_has_ended(texts: str, monkeypatch: p
         return await dataset._runtime.in_thread(stuck)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(BoundRequest, "count", count)
-    monkeypatch.setattr(exchange, "GRACE_S", 0.05)
+    monkeypatch.setattr(app, "GRACE_S", 0.05)
     async with client_of(parse_configuration(greedy_settings(texts, 0.2))) as client:
         problem(await client.get("/v1/trips/count", headers=bearer(GREEDY)), 504)
         assert begun.is_set()

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parque
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.spark.lake_writer import parse_write_options
-from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
+from asyncpq.writing import BloomFilter, SortedBy, WriteOptions
 
 
 def test_options_of_a_source_are_parsed() -> None:

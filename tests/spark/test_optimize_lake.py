@@ -42,7 +42,7 @@ from asyncpq.spark.row_layout import RowLayout, find_keys
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.shipping import register
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.writing.file_layout import BloomFilter
+from asyncpq.writing import BloomFilter
 from tests.spark.optimized import files_left, multiset, random_table, spark_order, table_of, write_lake, written
 from tests.spark.writing_tasks import DieWhileWriting
 

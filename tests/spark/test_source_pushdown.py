@@ -34,7 +34,7 @@ def test_dots_between_fields_are_none_of_names() -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from asyncpq.spark.data_source import pushed_expression
-    from asyncpq.spark.reads.predicates import Condition
+    from asyncpq.spark.reads.conditions import Condition
     from asyncpq.spark.types.read_conf import ReadConf
 
     pushed = pushed_expression([spark_source.EqualTo(("a", "b"), 2)])

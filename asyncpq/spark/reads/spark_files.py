@@ -30,9 +30,9 @@ from pyspark.sql import types as T  # noqa: N812
 from asyncpq.distributed import run_on_worker
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.spark.driver import context_of
+from asyncpq.spark.reads.conditions import quoted
 from asyncpq.spark.reads.lake_scan import LakePlan, is_stored_alike, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.predicates import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

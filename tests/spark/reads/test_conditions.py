@@ -20,8 +20,16 @@ from pyspark.sql.types import DataType, DateType, FloatType, IntegerType, String
 from asyncpq import col
 from asyncpq.engine.foreign_conditions import Untranslated
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, Like, Not, Or
-from asyncpq.spark.reads.conditions import FunctionCall, Name, Node, Value, may_name, predicate, read_condition
-from asyncpq.spark.reads.predicates import Condition
+from asyncpq.spark.reads.conditions import (
+    Condition,
+    FunctionCall,
+    Name,
+    Node,
+    Value,
+    may_name,
+    predicate,
+    read_condition,
+)
 from asyncpq.spark.reads.pruning_terms import date_of, time_of
 from asyncpq.spark.types.read_conf import ReadConf
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import asyncpq
-from asyncpq.distributed import engine_files, scan_planning
+from asyncpq.distributed import engine_scans, scan_planning
 from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.distributed.scan_tasks import PlannedFile, decode_files, read_task, unpack_task
 from asyncpq.errors import AsyncpqError
@@ -71,7 +71,7 @@ async def test_sets_make_the_plan_of_all_files(
     async with asyncpq.Session() as session:
         await session.build_index(lake, indexes)
     whole = plan(lake, where, may_sample=False)
-    monkeypatch.setattr(engine_files, "SET_FILES", most_files)
+    monkeypatch.setattr(engine_scans, "SET_FILES", most_files)
     monkeypatch.setattr(scan_planning, "GATHERED_FILES", gathered)
     found = plan(lake, where, may_sample=False)
     assert files_of(found) == files_of(whole)
@@ -89,7 +89,7 @@ async def test_sets_make_the_plan_of_all_files(
 async def test_few_files_that_are_left_of_many_sets_are_sampled(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncpq.Session() as session:
         await session.build_index(lake, [Bounds("id")])
-    monkeypatch.setattr(engine_files, "SET_FILES", 2)
+    monkeypatch.setattr(engine_scans, "SET_FILES", 2)
     monkeypatch.setattr(scan_planning, "_LEAST_SAMPLED", 2)
     monkeypatch.setattr(scan_planning, "_SAMPLE", 2)
     for gathered, is_sampled in ((100, True), (4, True), (3, False)):  # of 4 files with p = 1
@@ -100,7 +100,7 @@ async def test_few_files_that_are_left_of_many_sets_are_sampled(lake: Path, monk
 async def test_progress_goes_on_from_set_to_set(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncpq.Session() as session:
         await session.build_index(lake, [Bounds("id")])
-    monkeypatch.setattr(engine_files, "SET_FILES", 4)
+    monkeypatch.setattr(engine_scans, "SET_FILES", 4)
     monkeypatch.setattr(scan_planning, "GATHERED_FILES", 3)
     ended = list[int]()
     record = Operation.part_ended

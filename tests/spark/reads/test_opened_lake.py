@@ -21,9 +21,9 @@ from asyncpq.distributed.scan_tasks import read_task
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, SchemaMismatchError
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
+from asyncpq.spark.reads.conditions import Condition
 from asyncpq.spark.reads.lake_scan import plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.predicates import Condition
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.testing import ObjectServer

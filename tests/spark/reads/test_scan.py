@@ -23,7 +23,7 @@ from asyncpq.distributed import packing
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.reads import scan as scan_module
-from asyncpq.spark.reads.predicates import Condition
+from asyncpq.spark.reads.conditions import Condition
 from asyncpq.spark.reads.reader_choice import ReaderName
 from asyncpq.spark.reads.scan import explain_scan
 from asyncpq.spark.types.read_conf import ReadConf

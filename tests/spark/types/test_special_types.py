@@ -20,7 +20,7 @@ import asyncpq
 import asyncpq.spark
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.writing.file_writer import WKB_KEY, with_wkb_types
+from asyncpq.writing import WKB_KEY, with_wkb_types
 
 if TYPE_CHECKING:
     from pyspark.sql.conf import RuntimeConfig

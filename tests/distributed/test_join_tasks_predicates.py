@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq.blocking
-from asyncpq.distributed import JoinKey, key_predicates
-from asyncpq.distributed.key_predicates import KeyPredicate, bounds_predicate, one_predicate, predicates
+from asyncpq.distributed import JoinKey, join_tasks
+from asyncpq.distributed.join_tasks import KeyPredicate, bounds_predicate, one_predicate, predicates
 
 DAY, TIME = dt.date, dt.datetime
 LAST = 2**63 - 1
 
 #: Type in the dataset, form of the keys, type of the keys, values of the dataset.
-COLUMNS: dict[str, tuple[pa.DataType, key_predicates.KeyForm, pa.DataType, list[Any]]] = {
+COLUMNS: dict[str, tuple[pa.DataType, join_tasks.KeyForm, pa.DataType, list[Any]]] = {
     "integers": (pa.int64(), "value", pa.int64(), [0, 1, 2, -5, LAST, -LAST - 1, None]),
     "rounded": (
         pa.int64(),
@@ -113,7 +113,7 @@ def test_a_key_of_doubles_has_all_integers_that_round_to_it(tmp_path: Path) -> N
 
 
 def test_ranges_of_several_columns_hold_each_key_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_predicates, "MOST_TUPLES", 3)
+    monkeypatch.setattr(join_tasks, "MOST_TUPLES", 3)
     columns = [column("integers", 0)[0], column("texts", 1)[0]]
     pairs = [(number, text) for number in range(4) for text in ("a", "b")]
     path = write(tmp_path / "a.parquet", [pa.array([n for n, _ in pairs]), pa.array([t for _, t in pairs])])

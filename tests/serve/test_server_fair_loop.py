@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from asyncpq.serve import fair_loop
-from asyncpq.serve.fair_loop import BEHIND_S, ITERATION_S, TURN_S, FairEventLoop
+from asyncpq.serve import server
+from asyncpq.serve.server import BEHIND_S, ITERATION_S, TURN_S, FairEventLoop
 from asyncpq.storage.threads import work_owner
 from tests.clock import Clock
 
@@ -18,7 +18,7 @@ from tests.clock import Clock
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(fair_loop, "time", clock)
+    monkeypatch.setattr(server, "time", clock)
     return clock
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.writing.file_layout import SortedBy
-from asyncpq.writing.file_writer import SortCheck
+from asyncpq.writing import SortCheck, SortedBy
 
 _SCHEMA = pa.schema([("a", pa.struct([("x", pa.float64())])), ("b", pa.string())])
 _COLUMNS = {

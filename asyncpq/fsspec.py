@@ -1,7 +1,16 @@
-"""The fsspec filesystem and its open files.
+"""asyncpq's caches, coalescing, pinning and retries for every reader of bytes that takes fsspec urls or filesystems.
 
-The filesystem converts fsspec's paths to urls, and reads them with the running event loop's session. Each open file
-reads one version of an object and holds no connection.
+::
+
+    pandas.read_parquet("asyncpq::s3://bucket/trips.parquet")
+    pyarrow.dataset.dataset("bucket/lake/", filesystem=fsspec.filesystem("asyncpq", target_protocol="s3"))
+
+The filesystem reads and does not write. It converts fsspec's paths to urls, and reads them with the running event
+loop's session. An open file holds no connection, and is one version of its object: if the object is replaced, reads
+fail with :class:`asyncpq.ObjectChangedError`. Filesystems and open files can be pickled, and used in threads and after
+a fork: each process, and each event loop, has a session of its own (docs/tools.md).
+
+fsspec finds this module by the entry point of the package.
 """
 
 from __future__ import annotations
@@ -29,6 +38,8 @@ from asyncpq.engine.target_facts import safe_url
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError, UsageError, nearest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import MIB
+
+__all__ = ["AsyncpqFileSystem"]
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.parquet.metadata import decode_file_metadata
-from asyncpq.writing.file_writer import leaves_with_nan, without_bounds
+from asyncpq.writing import leaves_with_nan, without_bounds
 from tests.example_counts import examples
 from tests.parquet_bytes import parquet_bytes
 

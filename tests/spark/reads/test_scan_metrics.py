@@ -12,9 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
-from asyncpq.spark.reads import task_metrics
-from asyncpq.spark.reads.scan import explain_scan
-from asyncpq.spark.reads.task_metrics import PlanCounts, TaskMetrics
+from asyncpq.spark.reads import scan
+from asyncpq.spark.reads.scan import PlanCounts, TaskMetrics, explain_scan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,9 +25,9 @@ def test_counts_are_added_plan_by_plan_and_the_oldest_are_forgotten() -> None:
     for more in ({"a": {"requests": 1}}, {"b": {"requests": 2}}, {"a": {"requests": 3, "rounds": 1}}):
         counts = sums.addInPlace(counts, more)
     assert counts == {"a": {"requests": 4, "rounds": 1}, "b": {"requests": 2}}
-    for number in range(task_metrics._KEPT):
+    for number in range(scan._KEPT):
         counts = sums.addInPlace(counts, {str(number): {"requests": 1}})
-    assert len(counts) == task_metrics._KEPT
+    assert len(counts) == scan._KEPT
     assert not {"a", "b"} & counts.keys()
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from asyncpq.serve import exchange as exchange_module
-from asyncpq.serve.exchange import ClientGoneError, ServerExchange
+from asyncpq.serve import app
+from asyncpq.serve.app import ClientGoneError, ServerExchange
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import MAX_BODY
 from tests.serve.services import TOKEN, bearer, client_of, configuration, listening, service_of, write_lake
@@ -59,7 +59,7 @@ async def test_work_is_cancelled_when_the_client_goes() -> None:
 @pytest.mark.parametrize("grace_s", [0.0, 10.0])
 async def test_work_that_was_given_up_holds_nothing(monkeypatch: pytest.MonkeyPatch, grace_s: float) -> None:
     """Else cancelled answers would keep gigabytes until the garbage collector runs."""
-    monkeypatch.setattr(exchange_module, "GRACE_S", grace_s)
+    monkeypatch.setattr(app, "GRACE_S", grace_s)
 
     class Held:
         pass

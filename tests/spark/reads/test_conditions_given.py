@@ -20,9 +20,9 @@ from asyncpq.distributed.scan_tasks import read_task
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import Expression, col
 from asyncpq.session import Session
+from asyncpq.spark.reads.conditions import Condition, instants_of
 from asyncpq.spark.reads.lake_scan import LakePlan, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.predicates import Condition, instants_of
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import scan_lakes

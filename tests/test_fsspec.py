@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,15 +30,63 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.fsspec import AsyncpqFileSystem
-from asyncpq.fsspec.filesystem import ReadAhead
+from asyncpq.fsspec import AsyncpqFileSystem, ReadAhead
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
 from asyncpq.testing.object_server import CATALOGUE, Scene
-from tests.fsspec.conftest import DATA, TABLE, Filesystems, parquet, requests
 from tests.parquet_bytes import parquet_bytes
-from tests.store_backends import FAST_TIMEOUTS
+from tests.store_backends import FAST_RETRIES, FAST_TIMEOUTS
 
-ROOT = Path(__file__).resolve().parents[2]
+TABLE = pa.table({"id": range(20_000), "text": [f"text {number:06d}" for number in range(20_000)]})
+Filesystems = Callable[..., AsyncpqFileSystem]
+
+
+def parquet(table: pa.Table = TABLE) -> bytes:
+    return parquet_bytes(table, row_group_size=5_000, use_dictionary=False, compression="none")
+
+
+DATA = parquet()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def registered() -> None:
+    """As the entry point does where the package is installed."""
+    fsspec.register_implementation("asyncpq", "asyncpq.fsspec.AsyncpqFileSystem", clobber=True)
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with ObjectServer.in_thread() as server:
+        server.put("bucket/trips.parquet", DATA)
+        for day in range(3):
+            server.put(f"bucket/lake/day={day}/part.parquet", parquet(TABLE.slice(day * 1000, 1000)))
+        yield server
+
+
+@pytest.fixture
+def filesystem(server: ObjectServer) -> Iterator[Filesystems]:
+    """Makes filesystems of the server, each with a session of its own."""
+    made: list[AsyncpqFileSystem] = []
+
+    def make(**options: Any) -> AsyncpqFileSystem:
+        target = {"target_protocol": "s3", "target_options": server.storage_options}
+        filesystem = AsyncpqFileSystem(**{**target, "retry": FAST_RETRIES, "skip_instance_cache": True, **options})
+        made.append(filesystem)
+        return filesystem
+
+    yield make
+    for filesystem in made:
+        if not filesystem.asynchronous:
+            filesystem.close()
+
+
+def requests(server: ObjectServer) -> list[str]:
+    """What was asked for since the last call: ranges, and keys of other requests."""
+    asked = [request.headers.get("range", request.target).removeprefix("bytes=") for request in server.log]
+    server.log.clear()
+    return asked
+
+
+ROOT = Path(__file__).resolve().parents[1]
 TRIPS = "bucket/trips.parquet"
 NEW = parquet(TABLE.slice(7))
 
@@ -47,13 +95,6 @@ def test_the_entry_point_names_the_class() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     module, _, name = project["entry-points"]["fsspec.specs"]["asyncpq"].partition(":")
     assert getattr(importlib.import_module(module), name) is AsyncpqFileSystem
-
-
-def test_without_a_new_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.delitem(sys.modules, "asyncpq.fsspec")
-    with pytest.raises(asyncpq.UsageError, match=r"Install a newer fsspec: pip install .*\[fsspec\]"):
-        importlib.import_module("asyncpq.fsspec")
 
 
 # -- those who read -------------------------------------------------------------------------------

@@ -19,9 +19,15 @@ from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import NotParquetError, PartitionError, UnsupportedFeatureError
 from asyncpq.scan.request import ScanRequest
 from asyncpq.session import Session
-from asyncpq.spark.reads.file_reads import PartitionTypes, SparkFiles, read_by_spark, texts_in_paths
 from asyncpq.spark.reads.lake_scan import LakePlan, plan_lake
-from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
+from asyncpq.spark.reads.opened_lake import (
+    LakeTarget,
+    PartitionTypes,
+    SparkFiles,
+    open_lake,
+    read_by_spark,
+    texts_in_paths,
+)
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 

@@ -1,4 +1,4 @@
-"""Files as asyncpq lays them out, and how they come to their store; without Spark."""
+"""Files as asyncpq lays them out, which layouts are valid, and how files come to their store; without Spark."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq import col
+from asyncpq import col, writing
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, StoreError
 from asyncpq.indexing.build.adding import AddedFile
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.storage.s3 import writer as s3_writer
 from asyncpq.testing import Fault, ObjectServer, WrappedStore, object_server, wrap_store
-from asyncpq.writing import file_writer
-from asyncpq.writing.file_layout import BloomFilter, SortedBy, WriteOptions
-from asyncpq.writing.file_writer import short_dictionaries, write_files
+from asyncpq.writing import (
+    BloomFilter,
+    SortedBy,
+    WriteOptions,
+    check_options,
+    leaf_places,
+    short_dictionaries,
+    sorting,
+    write_files,
+)
 from tests.example_counts import examples
 
 SCHEMA = pa.schema(
@@ -179,7 +186,7 @@ async def test_the_end_of_a_file_comes_along(tmp_path: Path, monkeypatch: pytest
     footer = decode_file_metadata(written.tail[written.footer_start - start : -8])
     ranges = [footer.row_groups[0].parse_chunk(leaf.index).column_index_range for leaf in footer.schema.leaves]
     assert min(located[0] for located in ranges if located is not None) == start
-    monkeypatch.setattr(file_writer, "TAIL_BYTES", len(written.tail) - 1)
+    monkeypatch.setattr(writing, "TAIL_BYTES", len(written.tail) - 1)
     (large,) = await write(str(tmp_path / "2"), options)
     assert (large.tail, large.footer_start) == (b"", written.footer_start)
     assert pickle.loads(pickle.dumps(written)) == written
@@ -414,3 +421,37 @@ async def test_files_are_written_so(tmp_path: Path, chosen: tuple[str, ...] | No
     with_dictionary = {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
     assert with_dictionary == (SHORT if chosen is None else set(chosen))
     assert chosen is not None or not [finding for finding in findings if "dictionar" in finding["id"]]
+
+
+_SCHEMA = pa.schema(
+    [("id", pa.int64()), ("flag", pa.bool_()), ("s", pa.struct([("b", pa.string())])), ("many", pa.list_(pa.int64()))]
+)
+
+
+def test_a_size_is_not_a_bool() -> None:
+    with pytest.raises(InvalidOptionError, match="row_group_bytes"):
+        WriteOptions(row_group_bytes=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (WriteOptions(bloom_filters=(BloomFilter(column="nothing"),)), "bloom_filters: there is no such column"),
+        (WriteOptions(bloom_filters=(BloomFilter(column="flag"),)), "boolean column"),
+        (WriteOptions(dictionary_columns=("s",)), "dictionary_columns: there is no such column"),
+        (WriteOptions(sorted_by=(SortedBy(column="nothing"),)), "sorted_by: the column does not exist"),
+        (WriteOptions(compression="snappy", compression_level=3), "cannot be combined"),
+    ],
+)
+def test_options_that_do_not_fit_the_schema_are_refused(options: WriteOptions, message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        check_options(_SCHEMA, options)
+
+
+def test_leaves_are_found_outside_of_lists() -> None:
+    assert leaf_places(_SCHEMA, "id") == (0,)
+    assert leaf_places(_SCHEMA, "s.b") == (2, 0)
+    assert leaf_places(_SCHEMA, "nothing") is None
+    assert sorting(_SCHEMA, ()) is None
+    (column,) = sorting(_SCHEMA, [SortedBy(column="s.b", descending=True)]) or []
+    assert (column.column_index, column.descending) == (2, True)
