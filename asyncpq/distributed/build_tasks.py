@@ -47,11 +47,11 @@ from asyncpq.indexing.build.build_executor import ExecutorFactory, OnFileDone
 from asyncpq.indexing.build.file_rows import FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.commits import files_in
 from asyncpq.indexing.index import Index
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import files_in
-from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.manifest import FILES
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening import indexes as index_opening

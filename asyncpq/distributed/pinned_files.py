@@ -22,8 +22,8 @@ from asyncpq.distributed.scan_tasks import TaskScan, task_data_files
 from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
+from asyncpq.indexing.commits import Head
 from asyncpq.indexing.index import Index
-from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.objects.runtime import runtime_of

@@ -19,7 +19,7 @@ from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, Segment, SegmentQuery, file_key
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([("a", pa.int64())])

@@ -29,9 +29,9 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import BuildExecutor, ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import FileRows, IndexSpec, version_of
 from asyncpq.indexing.build.index_source import BuildPlan, FileTask, IndexSource, another_place, differences
+from asyncpq.indexing.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
-from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
-from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
+from asyncpq.indexing.manifest import FILES, Build, Manifest
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions

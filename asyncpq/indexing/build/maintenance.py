@@ -19,9 +19,9 @@ from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.file_rows import FileCollector, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import merged_async, without_files
+from asyncpq.indexing.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
 from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery, file_key
-from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
-from asyncpq.indexing.manifest.manifest import Manifest, union
+from asyncpq.indexing.manifest import Manifest, union
 from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions

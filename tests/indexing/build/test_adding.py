@@ -28,8 +28,8 @@ from asyncpq.errors import (
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.build.adding import AddedFile, add_files, discard_files, lake_backend, vacuum_files
 from asyncpq.indexing.build.index_builder import Refreshed
+from asyncpq.indexing.commits import load, numbered
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import load, numbered
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import Validator
 from asyncpq.storage.local import local_validator

@@ -19,11 +19,10 @@ from asyncpq import col
 from asyncpq.datasets.model import View
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, SqlBackend
+from asyncpq.indexing import Bounds, SqlBackend, commits
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
-from asyncpq.indexing.manifest import commits
-from asyncpq.indexing.manifest.commits import Head, new_id
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.commits import Head, new_id
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles

@@ -31,16 +31,7 @@ from asyncpq.datasets.model import DataFile, NamedRow
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery, file_key
-from asyncpq.indexing.manifest.manifest import (
-    FILES,
-    LONG,
-    ROOT_BYTES,
-    Manifest,
-    decode,
-    encode,
-    encode_long,
-    long_members,
-)
+from asyncpq.indexing.manifest import FILES, LONG, ROOT_BYTES, Manifest, decode, encode, encode_long, long_members
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
