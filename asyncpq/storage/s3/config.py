@@ -30,7 +30,6 @@ from urllib.parse import urlsplit
 from asyncpq.errors import CredentialsError, InvalidOptionError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import Unpicklable
-from asyncpq.storage.http1 import ConnectionPool, Endpoint, ProtocolError
 from asyncpq.storage.s3.sigv4 import Credentials, LateHeaders, Route
 from asyncpq.storage.threads import import_whole
 from asyncpq.storage.urls import mapping_option, word_set
@@ -520,6 +519,8 @@ class _Answer:
 async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: float) -> str:
     """Send one request and return the body of its 200 response. Raises OSError (also for any other status) or
     ProtocolError."""
+    from asyncpq.storage.http1 import ConnectionPool, Endpoint, ProtocolError
+
     parts = urlsplit(url)
     endpoint = Endpoint(parts.hostname or "", parts.port or 80, False)
     lines = {"Host": parts.netloc, "User-Agent": "asyncpq", "Connection": "close", **headers}
@@ -543,6 +544,8 @@ async def _call(method: str, url: str, headers: Mapping[str, str], timeout_s: fl
 
 async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Credentials, float]:
     """Fetch temporary keys; return them and the time at which they expire. Raises NeedsBotocoreError if this fails."""
+    from asyncpq.storage.http1 import ProtocolError  # local files and most configurations need no connection here
+
     try:
         if remote.instance:
             token = await _call(
