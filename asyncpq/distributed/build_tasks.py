@@ -211,7 +211,7 @@ class TaskExecutor:
         table = await steps.written(build_steps.CutPieces(ranges), writing, num_bytes)
         ids = tuple(readable)
         segments = [build_steps.segment_of(index_tables[row["part"]], row["segment"], ids) for row in table.to_pylist()]
-        there = await self.backend.list_segments(operation=self.operation)
+        there = await self.backend.ages("segments", operation=self.operation)
         missing = [segment.name for segment in segments if segment.name not in there]
         if missing:
             raise StoreError(

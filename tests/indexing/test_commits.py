@@ -126,7 +126,7 @@ class _World:
 
     async def check(self) -> None:
         """What is seen now, and what is kept, is whole; what was seen once stays as it was."""
-        manifests = self.kept.manifests
+        manifests = [int(number) for number in self.kept.since["manifests"]]
         newest = max(manifests, default=0)
         for number in sorted(manifests):
             if number > newest - _KEEP:

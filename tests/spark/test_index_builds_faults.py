@@ -49,7 +49,7 @@ async def _names(at: str) -> tuple[set[str], set[str]]:
         backend = FolderBackend(session, at)
         manifest = await load(backend)
         assert manifest is not None
-        return set(await backend.list_segments()), set(manifest.names)
+        return set(await backend.ages("segments")), set(manifest.names)
 
 
 @pytest.mark.slow  # the cluster tries a task again after a while

@@ -392,7 +392,7 @@ class IndexBuilder:
         over."""
         if all(begun.id == self.id for begun in manifest.builds):
             return set()
-        builds, grace = await self.backend.builds(operation=self.operation), self.options.grace_s
+        builds, grace = await self.backend.ages("builds", operation=self.operation), self.options.grace_s
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self.id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:

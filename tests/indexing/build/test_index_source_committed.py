@@ -356,7 +356,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
             await add(session, tmp_path, [write(tmp_path, start)])
         index = await session.open_index(str(tmp_path / "_asyncpq"))
         await index.vacuum(keep=1, older_than=timedelta(0))
-        assert len(await index.backend.list_manifests()) == 1
+        assert len(await index.backend.ages("manifests")) == 1
         goes.set()
         await slow_one
         assert await ids(session, tmp_path) == numbers(0, 10, 20, 30)

@@ -63,11 +63,11 @@ async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: P
     )
     await values(young, col("a") == 4)
     newer = await make(session, backend, tmp_path, paths, snapshot=2)
-    await backend.delete_segments([segment.name for segment in manifest.segments])
+    await backend.delete("segments", [segment.name for segment in manifest.segments])
     for one in (dataset, young, listed):
         assert await values(one, col("a") > 3) == [4, 5]
     assert young.metrics.restarts == 1
-    await backend.delete_segments([segment.name for segment in newer.segments])
+    await backend.delete("segments", [segment.name for segment in newer.segments])
     for one in (dataset, young):
         with pytest.raises(StaleSnapshotError):
             await values(one, col("a") > 4)
