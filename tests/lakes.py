@@ -22,7 +22,7 @@ from asyncpq.indexing.build.page_index_rows import pages_rows
 from asyncpq.indexing.entry_encoding import by_file
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexBackend, IndexTable
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
-from asyncpq.indexing.manifest.manifest import Manifest, encode
+from asyncpq.indexing.manifest import Manifest, encode
 from asyncpq.indexing.query.file_entries import known_version
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.object_read import ObjectRead

@@ -263,7 +263,7 @@ RARE = {
     *("asyncpq.decoding.field_source", "asyncpq.decoding.nested", "asyncpq.decoding.shredded_variant"),
     "asyncpq.decoding.alp",
     *("asyncpq.objects.embedded_indexes", "asyncpq.objects.loop_threads", "asyncpq.parquet.embedded_index"),
-    *("asyncpq.pruning.geometries", "asyncpq.pruning.shredded", "asyncpq.scan.arrow_stream", "asyncpq.scan.prefetch"),
+    *("asyncpq.pruning.derived_conditions", "asyncpq.scan.arrow_stream", "asyncpq.scan.prefetch"),
     *("asyncpq.storage.s3.key_listing", "asyncpq.storage.s3.writer"),
 }
 

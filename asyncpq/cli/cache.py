@@ -9,7 +9,7 @@ from asyncpq.cli.parameters import Group, Option
 from asyncpq.cli.running import run
 from asyncpq.errors import InvalidOptionError, size_text
 from asyncpq.options import DiskCacheOptions, SharedCacheOptions
-from asyncpq.reports.diagnosis import cache_usage
+from asyncpq.reports.cache_usage import cache_usage
 from asyncpq.reports.documents import CacheUsage
 
 GROUP = Group("cache", "Show or clear the caches on disk and in a server.")

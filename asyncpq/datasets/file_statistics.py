@@ -44,10 +44,17 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
-from asyncpq.pruning.geometries import CORNERS, box_condition, coverings, is_inside_sphere, shows_wrapping, sphere_box
+from asyncpq.pruning.derived_conditions import (
+    CORNERS,
+    box_condition,
+    coverings,
+    is_inside_sphere,
+    shows_wrapping,
+    shredded_condition,
+    sphere_box,
+)
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.shredded import shredded_condition
 from asyncpq.pruning.zone_maps import FileBounds, KnownValues, ZonedColumn, Zones, file_zones, rows_where, value_zones
 from asyncpq.scan.page_planner import row_group_zone
 from asyncpq.storage.base import Validator

@@ -23,7 +23,7 @@ from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, FunctionTest, VariantTest, resolve_times, tree
 from asyncpq.expressions.scalars import Scalar, Timestamp, Untyped
 from asyncpq.expressions.simplify import has_open_literals, relative_columns
-from asyncpq.expressions.sql_literals import clock, date, moment
+from asyncpq.expressions.sql_operands import clock, date, moment
 
 _DATE_HINT = "Compare it with a date: datetime.date.today() - datetime.timedelta(days=7)."
 _TEXT = frozenset({pa.string(), pa.large_string()})

@@ -36,7 +36,7 @@ from asyncpq.indexing.build.file_rows import IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
-from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.manifest import FILES
 from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.options import KIB, MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges

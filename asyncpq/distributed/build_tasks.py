@@ -47,11 +47,11 @@ from asyncpq.indexing.build.build_executor import ExecutorFactory, OnFileDone
 from asyncpq.indexing.build.file_rows import FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.commits import files_in
 from asyncpq.indexing.index import Index
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import files_in
-from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.manifest import FILES
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening import indexes as index_opening
@@ -211,7 +211,7 @@ class TaskExecutor:
         table = await steps.written(build_steps.CutPieces(ranges), writing, num_bytes)
         ids = tuple(readable)
         segments = [build_steps.segment_of(index_tables[row["part"]], row["segment"], ids) for row in table.to_pylist()]
-        there = await self.backend.list_segments(operation=self.operation)
+        there = await self.backend.ages("segments", operation=self.operation)
         missing = [segment.name for segment in segments if segment.name not in there]
         if missing:
             raise StoreError(

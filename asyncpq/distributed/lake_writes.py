@@ -30,9 +30,9 @@ from asyncpq.indexing.build import adding
 from asyncpq.indexing.build.adding import DATA_FOLDER
 from asyncpq.indexing.build.index_source import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed
+from asyncpq.indexing.commits import load
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import load
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening.keywords import check_keywords

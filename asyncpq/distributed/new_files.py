@@ -25,10 +25,10 @@ from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, UnsupportedStoreError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.index_source import commit_check, committing_index
-from asyncpq.indexing.manifest.commits import files_of
+from asyncpq.indexing.commits import files_of
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.index_query import OpenIndex
-from asyncpq.indexing.query.snapshot_files import SnapshotFiles
+from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.objects.runtime import runtime_of
 from asyncpq.opening.keywords import DatasetKeywords, check_keywords
 from asyncpq.pruning.access_plan import AccessPlan

@@ -34,7 +34,6 @@ from asyncpq.errors import ExpressionError, UsageError, install_hint
 from asyncpq.expressions import tree
 from asyncpq.expressions.builder import box_predicate
 from asyncpq.expressions.scalars import Scalar, Untyped
-from asyncpq.expressions.sql_literals import moment
 from asyncpq.expressions.sql_operands import (
     FORM,
     VARIANT_FORM,
@@ -46,6 +45,7 @@ from asyncpq.expressions.sql_operands import (
     cut,
     dialect,
     kind_of,
+    moment,
     operand_of,
     path_of,
     refuse,

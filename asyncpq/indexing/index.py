@@ -25,10 +25,10 @@ from asyncpq.indexing.build.file_rows import IndexSpec
 from asyncpq.indexing.build.index_builder import IndexBuilder, Refreshed
 from asyncpq.indexing.build.index_source import IndexSource, differences, is_committed
 from asyncpq.indexing.build.maintenance import Compacted, Vacuumed, Verified, compact, compact_if_due, vacuum, verify
+from asyncpq.indexing.commits import Head, files_of, latest, load, numbered
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import Head, files_of, latest, load, numbered
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions, whole_number

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -183,6 +183,8 @@ class Segment:
 
 # -- backends ---------------------------------------------------------------------------------------
 
+#: What a backend stores under names.
+Stored: TypeAlias = Literal["segments", "manifests", "builds"]
 
 _WHOLE_DATA = 4
 
@@ -252,12 +254,6 @@ class IndexBackend(Protocol):
     def iterate_segment(self, segment: Segment, *, operation: Operation | None = None) -> AsyncIterator[pa.RecordBatch]:
         """Yield all rows of the segment, sorted by key, in bounded memory."""
 
-    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """Delete the segments. A segment that does not exist is ignored."""
-
-    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """Return the ages of all segments by name, in seconds according to the backend's clock."""
-
     # -- manifests
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         """Return the number and the content of a recent manifest, which is not always the newest; None if there are no
@@ -273,20 +269,18 @@ class IndexBackend(Protocol):
             ConcurrentCommitUnsupported: the backend cannot create atomically, and ``single_writer`` is not set.
         """
 
-    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """Delete the manifests. A manifest that does not exist is ignored."""
-
-    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """Return the ages of all manifests by number, in seconds according to the backend's clock."""
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         """Record a heartbeat of the build with the id ``build``."""
 
-    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """Return the seconds since the last heartbeat of each build that has not ended, by the build's id."""
+    # -- all that is stored
+    async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
+        """Return the age of each segment, manifest or build by name, in seconds according to the backend's clock. The
+        name of a manifest is its number in decimal digits, that of a build its id; a build's age counts from its last
+        heartbeat."""
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """Remove the build with the id ``build``, which has ended, from :meth:`builds`."""
+    async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        """Delete segments, manifests or builds by the names that :meth:`ages` returns. Those that do not exist are
+        ignored."""
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         """Remove the index, with all its manifests and segments."""

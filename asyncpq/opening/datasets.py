@@ -253,7 +253,7 @@ def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] =
     """Open the files that an index lists, without a request. Raises InvalidOptionError if the first build of the
     index is not finished. ``own`` are indexes that the caller implements; with ``skips``, bad files are left out."""
     from asyncpq.indexing.build.index_source import is_committed
-    from asyncpq.indexing.query.snapshot_files import SnapshotFiles
+    from asyncpq.indexing.query.indexed_files import SnapshotFiles
 
     manifest = index.manifest
     if not manifest.is_built:

@@ -18,11 +18,11 @@ from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.backends.folder import is_json
 from asyncpq.indexing.build import index_source
 from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
+from asyncpq.indexing.commits import files_of, latest
 from asyncpq.indexing.index import Index, ListFiles, build_index, open_index
 from asyncpq.indexing.index_model import IndexBackend
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import files_of, latest
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_table
 from asyncpq.opening.targets import place_of, shown_url

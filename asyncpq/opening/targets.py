@@ -31,7 +31,7 @@ from asyncpq.tables import catalog_of
 if TYPE_CHECKING:
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.index_model import IndexBackend
-    from asyncpq.indexing.manifest.manifest import Manifest
+    from asyncpq.indexing.manifest import Manifest
     from asyncpq.indexing.query.file_selection import FileIndex
     from asyncpq.indexing.query.index_query import OpenIndex
 
@@ -337,7 +337,7 @@ def _handle(index: object) -> Index | None:
 _INDEXING: Final = (
     "asyncpq.indexing.build.index_source",
     "asyncpq.indexing.query.indexed_files",
-    "asyncpq.indexing.query.snapshot_files",
+    "asyncpq.indexing.query.indexed_files",
 )
 
 
@@ -373,7 +373,7 @@ async def _open(
     """
     await _load_indexing(runtime)
     from asyncpq.indexing.backends import open_backend
-    from asyncpq.indexing.manifest.commits import Head, latest
+    from asyncpq.indexing.commits import Head, latest
     from asyncpq.indexing.query.index_query import OpenIndex
 
     handle = _handle(index)

@@ -429,7 +429,7 @@ class RowGroupZones:
         rows = self.zones.holding(wanted)
         if wanted.box is None:
             return rows
-        from asyncpq.pruning.geometries import may_meet_on_sphere  # few predicates need it
+        from asyncpq.pruning.derived_conditions import may_meet_on_sphere  # few predicates need it
 
         may_meet = may_meet_on_sphere if self._is_sphere else _may_meet
         return rows - RowRanges.from_rows([at for at, box in enumerate(self.boxes) if not may_meet(wanted.box, box)])

@@ -1,5 +1,4 @@
-"""The reports of ``asyncpq doctor`` and ``asyncpq cache``: versions, the source of credentials, how a store answers,
-and what caches outside this process hold.
+"""The report of ``asyncpq doctor``: versions, the source of credentials, and how a store answers.
 
 The measurements are a few GETs of one object. Nothing is written unless the caller asks for it.
 """
@@ -14,14 +13,14 @@ import sys
 import time
 from collections.abc import Mapping
 from importlib import metadata
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from asyncpq import __version__
 from asyncpq.errors import AsyncpqError, Hint, ObjectChangedError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
-from asyncpq.options import MIB, DiskCacheOptions, SharedCacheOptions
-from asyncpq.reports.documents import CacheUsage, Diagnosis, StoreDiagnosis
+from asyncpq.options import MIB
+from asyncpq.reports.documents import Diagnosis, StoreDiagnosis
 from asyncpq.storage.base import RequestContext, SettledStore, StoredObject, Validator, WritableStore
 from asyncpq.storage.urls import safe_url
 
@@ -170,28 +169,3 @@ async def _refuses_another_version(handle: StoredObject, version: Validator, con
     except ObjectChangedError:
         return context.metrics.log[-1].status == 412
     return False
-
-
-async def cache_usage(cache: DiskCacheOptions | SharedCacheOptions, *, clear: bool = False) -> CacheUsage:
-    """Return what a cache on disk or in a server holds; with ``clear``, remove all of its entries before, and nothing
-    else. Processes that use the cache go on, and fetch again.
-
-    Raises:
-        InvalidOptionError: there is no such folder, or it is not this user's alone; or valkey-py is not installed.
-        StoreError: the server cannot be reached, or does not allow this user to list keys.
-    """
-    from asyncpq.caching.upkeep import clear_disk_cache, disk_cache_usage, shared_cache_entries
-
-    if isinstance(cache, DiskCacheOptions):
-        removed = await clear_disk_cache(cache.path) if clear else None
-        entries, size = await disk_cache_usage(cache.path)
-        return _cache_document("disk", cache.path, entries, size, removed)
-    place = f"keys {cache.prefix}*"  # the url may hold a password
-    entries = await shared_cache_entries(cache, remove=clear)
-    return _cache_document("shared", place, 0 if clear else entries, None, entries if clear else None)
-
-
-def _cache_document(
-    kind: Literal["disk", "shared"], place: str, entries: int, size: int | None, removed: int | None
-) -> CacheUsage:
-    return {"document": "cache", "kind": kind, "place": place, "entries": entries, "bytes": size, "removed": removed}

@@ -314,7 +314,11 @@ class ScanPlanner:
         prune = self._prune
         if not any(isinstance(atom, _COVERED) for atom in atoms(where)):
             return columns, prune
-        from asyncpq.pruning.geometries import covering_condition, coverings, shows_wrapping  # few predicates need them
+        from asyncpq.pruning.derived_conditions import (  # few predicates need them
+            covering_condition,
+            coverings,
+            shows_wrapping,
+        )
 
         used: dict[str, Leaf] = {}
 
@@ -351,7 +355,7 @@ class ScanPlanner:
         top = schema.fields[named.projection.field].name
         if view is None and top != test.column:
             return None
-        from asyncpq.pruning.shredded import shredded_condition
+        from asyncpq.pruning.derived_conditions import shredded_condition
 
         return shredded_condition(test, top, schema, lambda leaf: row_group_zone(version, leaf).zones)
 

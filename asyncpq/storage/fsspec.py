@@ -60,15 +60,9 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
-from asyncpq.storage.limits import (
-    RETRYABLE_STATUSES,
-    Attempts,
-    ConnectionLimiter,
-    ListingLimit,
-    RetryableError,
-    RetryBudget,
-)
+from asyncpq.storage.limits import ConnectionLimiter, ListingLimit
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
+from asyncpq.storage.retries import RETRYABLE_STATUSES, Attempts, RetryableError, RetryBudget
 from asyncpq.storage.threads import CLOSE_S, Threads, results_of
 from asyncpq.storage.urls import (
     FOLDER_HINT,

@@ -54,7 +54,6 @@ from asyncpq.storage.base import (
     closed_store,
 )
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.responses import (
     COMPARED,
     SIZE_FIRST,
@@ -75,6 +74,7 @@ from asyncpq.storage.responses import (
     refused_suffix,
     strong_etag,
 )
+from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option, word_set
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire

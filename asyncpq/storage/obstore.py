@@ -57,7 +57,7 @@ from asyncpq.storage.base import (
     time_of_probe,
 )
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import ListingLimit, RetryableError
+from asyncpq.storage.limits import ListingLimit
 from asyncpq.storage.responses import (
     COMPARED,
     SIZE_FIRST,
@@ -76,6 +76,7 @@ from asyncpq.storage.responses import (
     refused_suffix,
     strong_etag,
 )
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import (

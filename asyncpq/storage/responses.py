@@ -34,7 +34,7 @@ from asyncpq.errors import (
 )
 from asyncpq.records import dataclass
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator, http_date_s, may_change_unseen
-from asyncpq.storage.limits import RETRYABLE_STATUSES, RetryableError
+from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError
 from asyncpq.storage.urls import safe_target, word_set
 
 #: ``Validator.size`` of a response without the object's size (``Content-Range: bytes 0-9/*``).

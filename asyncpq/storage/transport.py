@@ -18,7 +18,7 @@ from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import Attempts, ConnectionLimiter, RetryableError, RetryBudget, Watch, Watchdog
+from asyncpq.storage.limits import ConnectionLimiter, Watch, Watchdog
 from asyncpq.storage.responses import (
     ERROR_BODY_BYTES,
     UNKNOWN_SIZE,
@@ -28,6 +28,7 @@ from asyncpq.storage.responses import (
     strong_etag,
     tls_expected,
 )
+from asyncpq.storage.retries import Attempts, RetryableError, RetryBudget
 from asyncpq.storage.threads import Threads, end_tasks
 
 T = TypeVar("T")

@@ -2,8 +2,8 @@
 
 :func:`catalog_of` picks the catalog of a target. A catalog's ``snapshot()`` pins one version of the table; the
 snapshot's ``files()`` lists the data files that a predicate leaves. `delta`, `iceberg` and `ducklake` each decode
-their own metadata through the session's stores and caches. `deleted_rows` and `nested_columns` hold what they share,
-and `locations` says where a table's files may be.
+their own metadata through the session's stores and caches. `deleted_rows` is what they share;
+`own_store` says in which store a table's files are.
 
 All of them raise CorruptFileError where metadata or deleted rows are malformed, and UnsupportedFeatureError for a
 feature that asyncpq does not support; both name the file.

@@ -132,9 +132,9 @@ async def check_missing(make: BackendMaker) -> None:
         rows = random_rows("set", 200, numbers)
         segment = await write(backend, "gone", "set", rows)
         kept = await write(backend, "kept", "set", rows)
-        await backend.delete_segments(["gone", "never"])
-        await backend.delete_segments(["gone"])
-        await backend.delete_segments([])
+        await backend.delete("segments", ["gone", "never"])
+        await backend.delete("segments", ["gone"])
+        await backend.delete("segments", [])
         for missing in (segment, replace(segment, name="never")):
             with _raises(StaleSnapshotError, "a segment that is not there"):
                 await other.read_segment(missing)
@@ -157,7 +157,7 @@ async def check_incomplete(make: BackendMaker) -> None:
 async def check_listing(make: BackendMaker) -> None:
     """Check that segments, manifests and builds are listed, with their ages in seconds on the backend's clock."""
     async with _opened(make) as backend, _opened(make) as other:
-        for empty in (await backend.list_segments(), await backend.list_manifests(), await backend.builds()):
+        for empty in (await backend.ages("segments"), await backend.ages("manifests"), await backend.ages("builds")):
             equal(dict(empty), {}, "the listing of an empty backend")
         rows = random_rows("set", 10, random.Random(8))
         for name in ("b-1", "b-2", "c-1"):
@@ -166,18 +166,18 @@ async def check_listing(make: BackendMaker) -> None:
         await backend.touch("b")
         await backend.touch("b")
         listed: list[tuple[Mapping[Any, float], set[Any]]] = [
-            (await other.list_segments(), {"b-1", "b-2", "c-1"}),
-            (await other.list_manifests(), {1}),
-            (await other.builds(), {"b"}),
+            (await other.ages("segments"), {"b-1", "b-2", "c-1"}),
+            (await other.ages("manifests"), {"1"}),
+            (await other.ages("builds"), {"b"}),
         ]
         for ages, names in listed:
             equal(set(ages), names, "the listing")
             assert all(0 <= age < 60 for age in ages.values()), f"ages in seconds: {ages}"
-        await backend.end_build("b")
-        await backend.end_build("b")
-        equal(dict(await other.builds()), {}, "builds that were ended")
-        await backend.delete_segments(["b-1", "b-2"])
-        equal(set(await other.list_segments()), {"c-1"}, "the segments that are left")
+        await backend.delete("builds", ["b"])
+        await backend.delete("builds", ["b"])
+        equal(dict(await other.ages("builds")), {}, "builds that were ended")
+        await backend.delete("segments", ["b-1", "b-2"])
+        equal(set(await other.ages("segments")), {"c-1"}, "the segments that are left")
 
 
 async def check_ages(make: BackendMaker) -> None:
@@ -187,10 +187,10 @@ async def check_ages(make: BackendMaker) -> None:
         before = after = 0.0
         for wait_s in (1.2, 2.4, 4.8):  # clocks may count whole seconds, and a busy machine answers late
             await asyncio.sleep(wait_s)
-            before = (await backend.builds())["build"]
+            before = (await backend.ages("builds"))["build"]
             assert 0.15 <= before < 60, f"the age of a build after {wait_s} s: {before}"
             await backend.touch("build")
-            after = (await backend.builds())["build"]
+            after = (await backend.ages("builds"))["build"]
             if after < before:
                 return
         raise AssertionError(f"a heartbeat must reset a build's age, but the age went from {before} s to {after} s")
@@ -208,9 +208,9 @@ async def check_manifests(make: BackendMaker) -> None:
             equal(await other.latest(), (number, content), "the newest manifest")
         for number, content in contents.items():
             equal(await other.manifest(number), content, f"manifest {number}")
-        await backend.delete_manifests([1, 2, 17])
-        await backend.delete_manifests([])
-        equal(set(await other.list_manifests()), {3}, "the manifests that are left")
+        await backend.delete("manifests", ["1", "2", "17"])
+        await backend.delete("manifests", [])
+        equal(set(await other.ages("manifests")), {"3"}, "the manifests that are left")
         equal(await other.manifest(2), None, "a manifest that was deleted")
         equal(await other.latest(), (3, contents[3]), "the newest manifest after older ones were deleted")
 
@@ -266,7 +266,7 @@ async def check_reading_while_writing(make: BackendMaker) -> None:
                 later = await write(backend, f"later-{number}", "set", rows)
                 equal(dict(later.extra), dict(segment.extra), "the extra values of a segment with the same rows")
                 if number % 2:
-                    await backend.delete_segments([f"later-{number - 1}"])
+                    await backend.delete("segments", [f"later-{number - 1}"])
         finally:
             written.set()
             await reader
@@ -285,7 +285,7 @@ async def check_drop(make: BackendMaker) -> None:
         await backend.drop()
         async with _opened(make) as other:
             equal(await other.latest(), None, "the newest manifest")
-            for left in (await other.list_segments(), await other.list_manifests(), await other.builds()):
+            for left in (await other.ages("segments"), await other.ages("manifests"), await other.ages("builds")):
                 equal(dict(left), {}, "the listing after drop()")
             with _raises(StaleSnapshotError, "a segment of an index that was dropped"):
                 await other.read_segment(segment)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from asyncpq.cli.commands import app
 from asyncpq.reports.documents import CacheUsage
 from asyncpq.testing import ObjectServer
-from tests.caching.test_upkeep import fill
+from tests.reports.test_cache_usage import fill
 
 
 def invoke(*arguments: object) -> Any:

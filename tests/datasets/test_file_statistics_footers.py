@@ -19,8 +19,7 @@ from asyncpq import Expression, col
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
 from tests.geometries import BOXES, GEOMETRIES, meets
 from tests.parquet_files import EditedFile
-from tests.pruning.test_geometries import annotate, overture, set_box
-from tests.pruning.test_shredded import VALUES, file_of, whole
+from tests.pruning.test_derived_conditions import VALUES, annotate, file_of, overture, set_box, whole
 from tests.variants import plain, shredded
 
 A = col("v").variant_get("$.a", "int64")

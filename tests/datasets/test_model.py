@@ -4,17 +4,29 @@ file of a table's metadata may decode to."""
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.datasets.model import ColumnBounds, DataFile, FileList, IndexEntry, MetadataBudget, TableField, View
+from asyncpq.datasets import model
+from asyncpq.datasets.model import (
+    ColumnBounds,
+    ColumnPaths,
+    DataFile,
+    FileList,
+    IndexEntry,
+    MetadataBudget,
+    TableField,
+    View,
+)
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.errors import ResourceLimitError
 from asyncpq.options import LimitOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.storage.base import Validator
+from tests.delta_tables import ID, DeltaWriter, column, ids, metadata, protocol
 
 FILE = DataFile(
     url="a",
@@ -75,3 +87,28 @@ def test_the_larger_bound_holds_and_is_named(file_bytes: int, most: int, bound: 
     assert budget.left == 0
     with pytest.raises(ResourceLimitError, match=f"decodes to more than {bound}"):
         budget.spend(1)
+
+
+# -- nested columns of tables ----------------------------------------------------------------------
+
+
+def test_paths() -> None:
+    paths = ColumnPaths()
+    assert paths.join(paths.join("", "a"), "b.c") == "a.b.c"
+
+
+async def test_a_huge_name_above_many_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each path repeats it; names of top-level columns are in the schema once and do not count."""
+    fields = [column(f"x{number}", "long") for number in range(10)]
+    writer = DeltaWriter(tmp_path / "t")
+    writer.commit(
+        protocol(),
+        metadata(ID, column("n" * 500, {"type": "struct", "fields": fields}), column("m" * 50_000, "long")),
+        writer.file("f.parquet", ids(1)),
+    )
+    async with asyncpq.open_dataset(str(writer.folder), format="delta") as dataset:
+        assert (await dataset.read(["id"])).num_rows == 1
+    monkeypatch.setattr(model, "_MAX_CHARACTERS", 10_000)
+    with pytest.raises(ResourceLimitError, match="paths of the table's nested columns have more than 10000"):
+        async with asyncpq.open_dataset(str(writer.folder), format="delta"):
+            pass

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
-from asyncpq.indexing import Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet
-from asyncpq.indexing.manifest import commits
+from asyncpq.indexing import Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet, commits
 from asyncpq.testing import ObjectServer
 from tests.fuzz.json_mutations import change
 from tests.fuzz.mutations import changed_bytes

@@ -25,7 +25,7 @@ from asyncpq.indexing.index_model import (
     file_key,
 )
 from asyncpq.indexing.key_encoding import composite, key_hashes, make_bitset, normalised, text_key
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 

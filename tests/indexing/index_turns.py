@@ -18,8 +18,8 @@ from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows
 from asyncpq.indexing.build.index_source import FileTask
-from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, Segment, SegmentQuery, file_key
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, Segment, SegmentQuery, Stored, file_key
+from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -62,9 +62,9 @@ class Kept:
     """
 
     backend: MemoryBackend = field(default_factory=MemoryBackend)
-    segments: dict[str, float] = field(default_factory=dict)
-    manifests: dict[int, float] = field(default_factory=dict)
-    builds: dict[str, float] = field(default_factory=dict)
+    since: dict[Stored, dict[str, float]] = field(
+        default_factory=lambda: {"segments": {}, "manifests": {}, "builds": {}}
+    )
     versions: dict[int, tuple[str, str | None]] = field(default_factory=dict)
 
 
@@ -103,9 +103,9 @@ class TurnPlace:
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         await self._turn("write_segment")
-        assert name not in self._kept.segments, "a name is used twice"
+        assert name not in self._kept.since["segments"], "a name is used twice"
         size, extra = await self._kept.backend.write_segment(name, part, rows, folder=folder)
-        self._kept.segments[name] = self._turns.now
+        self._kept.since["segments"][name] = self._turns.now
         if part == FILES:
             table = self._kept.backend._segments[name][0].table
             for row in table.to_pylist():
@@ -126,16 +126,6 @@ class TurnPlace:
         async for batch in self._kept.backend.iterate_segment(segment):
             yield batch
 
-    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        for name in names:
-            await self._turn("delete_segments")
-            await self._kept.backend.delete_segments([name])
-            self._kept.segments.pop(name, None)
-
-    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        await self._turn("list_segments")
-        return {name: self._turns.now - since for name, since in self._kept.segments.items()}
-
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         await self._turn("latest")
         return await self._kept.backend.latest()
@@ -148,32 +138,24 @@ class TurnPlace:
         await self._turn("commit")
         created = await self._kept.backend.commit(number, content)
         if created:
-            self._kept.manifests[number] = self._turns.now
+            self._kept.since["manifests"][str(number)] = self._turns.now
         if created and self._loses():
             raise TransportError("the answer was lost")
         return created
 
-    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        for number in numbers:
-            await self._turn("delete_manifests")
-            await self._kept.backend.delete_manifests([number])
-            self._kept.manifests.pop(number, None)
-
-    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        await self._turn("list_manifests")
-        return {number: self._turns.now - since for number, since in self._kept.manifests.items()}
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         await self._turn("touch")
-        self._kept.builds[build] = self._turns.now
+        self._kept.since["builds"][build] = self._turns.now
 
-    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        await self._turn("builds")
-        return {build: self._turns.now - since for build, since in self._kept.builds.items()}
+    async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
+        await self._turn(f"ages of {stored}")
+        return {name: self._turns.now - since for name, since in self._kept.since[stored].items()}
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        await self._turn("end_build")
-        self._kept.builds.pop(build, None)
+    async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        for name in names:
+            await self._turn(f"delete {stored}")
+            await self._kept.backend.delete(stored, [name])
+            self._kept.since[stored].pop(name, None)
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         raise NotImplementedError

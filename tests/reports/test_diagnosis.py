@@ -1,7 +1,4 @@
-"""The diagnosis of a session says what a store supports, and shows no secrets; caches on disk are counted.
-
-tests/caching/test_upkeep.py tries folders and servers that fail.
-"""
+"""The diagnosis of a session says what a store supports, and shows no secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.reports.diagnosis import cache_usage, versions
+from asyncpq.reports.diagnosis import versions
 from asyncpq.reports.documents import Diagnosis
 from asyncpq.testing import Fault, ObjectServer
 from localstack.seed import seed, storage_options
@@ -84,18 +81,3 @@ async def test_errors_are_part_of_the_report(tmp_path: Path) -> None:
     assert unknown is not None
     assert missing["error_type"] == "ObjectNotFoundError"
     assert "nosuch" in str(unknown["error"])
-
-
-async def test_a_disk_cache_is_counted_and_cleared(tmp_path: Path) -> None:
-    cache = asyncpq.DiskCacheOptions(path=str(tmp_path / "cache"))
-    with pytest.raises(asyncpq.InvalidOptionError, match="there is no disk cache"):
-        await cache_usage(cache)
-    async with ObjectServer() as server:
-        server.put("bucket/a.parquet", data(1000))
-        async with asyncpq.Session(server.storage_options, disk_cache=cache) as session:
-            assert await (await session.open_file("s3://bucket/a.parquet")).count("x < 10") == 10
-    held = await cache_usage(cache)
-    assert held["entries"] > 0
-    assert held["bytes"] is not None
-    assert held["removed"] is None
-    assert await cache_usage(cache, clear=True) == {**held, "entries": 0, "bytes": 0, "removed": held["entries"]}

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.indexing import Index
+from asyncpq.indexing.commits import files_of
 from asyncpq.indexing.index_model import BY_VALUE
-from asyncpq.indexing.manifest.commits import files_of
 from tests.lakes import SCHEMA, rows, write
 
 #: Rows of one value, which are most of the lake's.

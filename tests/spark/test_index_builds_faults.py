@@ -20,7 +20,7 @@ from asyncpq.distributed.build_tasks import TaskExecutor
 from asyncpq.errors import CredentialsError, StoreError, TransportError, UsageError
 from asyncpq.indexing import FolderBackend
 from asyncpq.indexing.build.index_source import FileTask
-from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.commits import load
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_builds
 from asyncpq.spark.index_builds import build_index, verify_index
@@ -49,7 +49,7 @@ async def _names(at: str) -> tuple[set[str], set[str]]:
         backend = FolderBackend(session, at)
         manifest = await load(backend)
         assert manifest is not None
-        return set(await backend.list_segments()), set(manifest.names)
+        return set(await backend.ages("segments")), set(manifest.names)
 
 
 @pytest.mark.slow  # the cluster tries a task again after a while

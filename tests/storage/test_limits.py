@@ -14,17 +14,8 @@ from hypothesis import strategies as st
 from asyncpq.options import RetryOptions
 from asyncpq.storage import limits
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.limits import (
-    FIRST_RATE,
-    LEAST_RATE,
-    OUTAGE_S,
-    QUIET_S,
-    ConnectionLimiter,
-    Pace,
-    RetryableError,
-    Watch,
-    Watchdog,
-)
+from asyncpq.storage.limits import FIRST_RATE, LEAST_RATE, OUTAGE_S, QUIET_S, ConnectionLimiter, Pace, Watch, Watchdog
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.threads import work_owner
 
 

@@ -38,9 +38,9 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Guarantee, ObjectExistsError, Store, StoredObject, writable
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.obstore import ObstoreBucket, ObstoreExchange
 from asyncpq.storage.responses import COMPARED, SIZE_FIRST, RangeRequest
+from asyncpq.storage.retries import RetryableError
 from asyncpq.testing import CATALOGUE, Fault, ObjectServer, Scene
 from tests.leaks import assert_back_to, held
 from tests.store_backends import (

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from asyncpq.errors import DeadlineExceededError, InvalidResponseError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.limits import (
+from asyncpq.storage.limits import ConnectionLimiter, Pace
+from asyncpq.storage.retries import (
     RETRY_AFTER_MAX_S,
     Attempts,
-    ConnectionLimiter,
-    Pace,
     RetryableError,
     RetryBudget,
     delay_before_retry_s,

@@ -11,7 +11,7 @@ import pytest
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Operation
 from asyncpq.indexing import MemoryBackend
-from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, KeyRange, Segment, SegmentQuery
+from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, KeyRange, Segment, SegmentQuery, Stored
 from asyncpq.testing import BACKEND_CHECKS
 from asyncpq.testing.backend_contract import (
     BackendMaker,
@@ -79,7 +79,7 @@ class FaultyBackend(MemoryBackend):
             query = query._replace(ranges=[wanted for wanted in ranges if len(wanted.low) > 1])
         elif self.defect == "drops unknown keys" and ranges is None:
             query = query._replace(ranges=[KeyRange(b"\x01", None)])
-        elif self.defect == "finds deleted segments" and segment.name not in await self.list_segments():
+        elif self.defect == "finds deleted segments" and segment.name not in await self.ages("segments"):
             return segment.table.schema.empty_table()
         elif self.defect == "does not count rows":
             table = self._segments[segment.name][0].table  # what a check by number would read
@@ -88,18 +88,18 @@ class FaultyBackend(MemoryBackend):
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         if self.defect == "replaces manifests":
-            await self.delete_manifests([number])
+            await self.delete("manifests", [str(number)])
         return await super().commit(number, content) or self.defect == "always commits"
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         newest = await super().latest()
         if newest is not None and self.defect == "gives the oldest":
-            return min((number, b"") for number in await self.list_manifests())
+            return min((int(number), b"") for number in await self.ages("manifests"))
         return newest
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        if self.defect != "keeps builds":
-            await super().end_build(build)
+    async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        if self.defect != "keeps builds" or stored != "builds":
+            await super().delete(stored, names)
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         await super().drop()

@@ -48,6 +48,7 @@ from asyncpq.indexing.index_model import (
     KeyRange,
     Segment,
     SegmentQuery,
+    Stored,
     comes_whole,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
@@ -139,14 +140,11 @@ class ObjectBackend:
         """Return the url of a segment without secrets, for messages."""
         return safe_url(self._segment_url(segment.name))
 
+    def _suffix_of(self, stored: Stored) -> str:
+        return self._suffix if stored == "segments" else ".json" if stored == "manifests" else ""
+
     def _manifest_url(self, number: int) -> str:
         return self._url("manifests", f"{number:0{_DIGITS}d}.json")
-
-    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        await self._delete(operation, [self._segment_url(name) for name in names])
-
-    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        return await self._ages(operation, "segments", self._suffix)
 
     async def _kept(
         self,
@@ -236,23 +234,33 @@ class ObjectBackend:
             await store.put_object(self._url("latest"), data, context=self._context(operation, "write"))
         return True
 
-    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        await self._delete(operation, [self._manifest_url(number) for number in numbers])
-
-    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        ages = await self._ages(operation, "manifests", ".json")
-        numbers = {int(name): age for name, age in ages.items() if _NUMBER.fullmatch(name)}
-        return {number: age for number, age in numbers.items() if number <= MAX_SNAPSHOT}
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         store = await self._writable()
         await store.put_object(self._url("builds", build), build.encode(), context=self._context(operation, "write"))
 
-    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        return await self._ages(operation, "builds", "")
+    async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
+        store = await self._writable()
+        listed, now = await asyncio.gather(
+            self._list(operation, stored), store.clock(self._folder, context=self._context(operation, "list"))
+        )
+        start, suffix = len(self._url(stored, "")), self._suffix_of(stored)
+        ages: dict[str, float] = {}
+        for item in listed:
+            name = item.url[start:]
+            if not name.endswith(suffix) or "/" in name:
+                continue
+            name = name.removesuffix(suffix)
+            if stored == "manifests":
+                if not _NUMBER.fullmatch(name):
+                    continue
+                name = str(int(name))
+            # an object without a time counts as new: it is never removed by its age
+            ages[name] = 0.0 if item.modified is None else max(0.0, now - item.modified)
+        return ages
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        await self._delete(operation, [self._url("builds", build)])
+    async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        digits, suffix = _DIGITS if stored == "manifests" else 0, self._suffix_of(stored)
+        await self._delete(operation, [self._url(stored, f"{name.zfill(digits)}{suffix}") for name in names])
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         listings = [await self._list(operation, folder) for folder in ("manifests", "builds", "segments")]
@@ -325,22 +333,6 @@ class ObjectBackend:
     async def _list(self, operation: Operation | None, folder: str) -> Sequence[ListedObject]:
         store, _ = await self._runtime.store(self._folder)
         return await store.list_objects(self._url(folder, ""), context=self._context(operation, "list"))
-
-    async def _ages(self, operation: Operation | None, folder: str, suffix: str) -> dict[str, float]:
-        """Return the age in seconds of each object in ``folder`` whose name ends in ``suffix``, by the name without
-        it."""
-        store = await self._writable()
-        listed, now = await asyncio.gather(
-            self._list(operation, folder), store.clock(self._folder, context=self._context(operation, "list"))
-        )
-        start = len(self._url(folder, ""))
-        ages: dict[str, float] = {}
-        for item in listed:
-            name = item.url[start:]
-            if name.endswith(suffix) and "/" not in name:
-                # an object without a time counts as new: it is never removed by its age
-                ages[name.removesuffix(suffix)] = 0.0 if item.modified is None else max(0.0, now - item.modified)
-        return ages
 
 
 @dataclass(frozen=True, slots=True)

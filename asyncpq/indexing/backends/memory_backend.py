@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows, check_num_rows, segment_gone
-from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery
+from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery, Stored
 
 
 class MemoryBackend:
@@ -24,10 +24,15 @@ class MemoryBackend:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # each with the ``time.monotonic()`` at which it was stored
+        # by name; each with the ``time.monotonic()`` at which it was stored
         self._segments: dict[str, tuple[SortedRows, float]] = {}
-        self._manifests: dict[int, tuple[bytes, float]] = {}
-        self._builds: dict[str, float] = {}
+        self._manifests: dict[str, tuple[bytes, float]] = {}
+        self._builds: dict[str, tuple[None, float]] = {}
+        self._stored: Mapping[Stored, dict[str, Any]] = {
+            "segments": self._segments,
+            "manifests": self._manifests,
+            "builds": self._builds,
+        }
 
     def __repr__(self) -> str:
         return f"MemoryBackend({len(self._manifests)} manifests, {len(self._segments)} segments)"
@@ -70,58 +75,38 @@ class MemoryBackend:
         check_num_rows(segment, rows.table.num_rows, self.description)
         return rows
 
-    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        with self._lock:
-            for name in names:
-                self._segments.pop(name, None)
-
-    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        now = time.monotonic()
-        with self._lock:
-            return {name: now - since for name, (_, since) in self._segments.items()}
-
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         with self._lock:
-            number = max(self._manifests, default=None)
-            return None if number is None else (number, self._manifests[number][0])
+            number = max(map(int, self._manifests), default=None)
+            return None if number is None else (number, self._manifests[str(number)][0])
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        kept = self._manifests.get(number)
+        kept = self._manifests.get(str(number))
         return None if kept is None else kept[0]
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         kept = content, time.monotonic()
         with self._lock:
-            return self._manifests.setdefault(number, kept) is kept
-
-    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        with self._lock:
-            for number in numbers:
-                self._manifests.pop(number, None)
-
-    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        now = time.monotonic()
-        with self._lock:
-            return {number: now - since for number, (_, since) in self._manifests.items()}
+            return self._manifests.setdefault(str(number), kept) is kept
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         with self._lock:
-            self._builds[build] = time.monotonic()
+            self._builds[build] = None, time.monotonic()
 
-    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
+    async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
         now = time.monotonic()
         with self._lock:
-            return {build: now - since for build, since in self._builds.items()}
+            return {name: now - since for name, (_, since) in self._stored[stored].items()}
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
+    async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
         with self._lock:
-            self._builds.pop(build, None)
+            for name in names:
+                self._stored[stored].pop(name, None)
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         with self._lock:
-            self._segments.clear()
-            self._manifests.clear()
-            self._builds.clear()
+            for kept in self._stored.values():
+                kept.clear()
 
     async def close(self) -> None:
         """Do nothing: the index stays in memory, because another session may use this backend."""

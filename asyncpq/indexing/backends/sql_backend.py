@@ -23,7 +23,7 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, KeyRange, Segment, SegmentQuery
+from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, KeyRange, Segment, SegmentQuery, Stored
 from asyncpq.metrics import Purpose
 from asyncpq.storage.threads import Threads
 
@@ -103,9 +103,9 @@ class SqlBackend:
                     first = order.num_rows - checked.num_rows + start
                     await self._write(operation, "INSERT", partial(_insert, table, piece, segment, first))
             finish = segments.update().where(segments.c.id == segment).values(num_rows=order.num_rows)
-            await self._execute(operation, "UPDATE", finish)
+            await self._write(operation, "UPDATE", lambda connection: connection.execute(finish))
         except BaseException:
-            await self.delete_segments([name], operation=operation)
+            await self.delete("segments", [name], operation=operation)
             raise
         return size, {}
 
@@ -196,23 +196,6 @@ class SqlBackend:
         check_num_rows(segment, num_rows, self.description)
         return table
 
-    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        table = self._tables.segments
-
-        def work(connection: sa.Connection) -> None:
-            for start in range(0, len(names), _MAX_RANGES):
-                named = table.c.name.in_(names[start : start + _MAX_RANGES])
-                for kind, number in list(connection.execute(sa.select(table.c.kind, table.c.id).where(named))):
-                    rows = self._tables.rows[kind]
-                    connection.execute(rows.delete().where(rows.c.segment == number))
-                connection.execute(table.delete().where(named))
-
-        if names:
-            await self._write(operation, "DELETE", work)
-
-    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        return await self._ages(operation, self._tables.segments, "name")
-
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         table = self._tables.manifests
         query = sa.select(table.c.number, table.c.content).order_by(table.c.number.desc()).limit(1)
@@ -237,14 +220,6 @@ class SqlBackend:
         insert = self._tables.manifests.insert().values(number=number, content=content, created=self._clock)
         return await self._write(operation, "INSERT", partial(_inserted, insert))
 
-    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        if numbers:
-            table = self._tables.manifests
-            await self._execute(operation, "DELETE", table.delete().where(table.c.number.in_(list(numbers))))
-
-    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        return await self._ages(operation, self._tables.manifests, "number")
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         table = self._tables.builds
         update = table.update().where(table.c.name == build).values(created=self._clock)
@@ -256,12 +231,33 @@ class SqlBackend:
 
         await self._write(operation, "UPDATE", work)
 
-    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        return await self._ages(operation, self._tables.builds, "name")
+    async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
+        table, name, type_ = self._names_of(stored)
+        query = sa.select(name, self._clock - table.c.created)
+        return {
+            str(self._checked(key, type_)): max(0.0, self._checked(age, float))
+            for key, age in await self._records(operation, query, "list")
+        }
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        table = self._tables.builds
-        await self._execute(operation, "DELETE", table.delete().where(table.c.name == build))
+    async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        table, name, type_ = self._names_of(stored)
+
+        def work(connection: sa.Connection) -> None:
+            for start in range(0, len(names), _MAX_RANGES):
+                named = name.in_([type_(text) for text in names[start : start + _MAX_RANGES]])
+                if stored == "segments":
+                    for kind, number in list(connection.execute(sa.select(table.c.kind, table.c.id).where(named))):
+                        rows = self._tables.rows[kind]
+                        connection.execute(rows.delete().where(rows.c.segment == number))
+                connection.execute(table.delete().where(named))
+
+        if names:
+            await self._write(operation, "DELETE", work)
+
+    def _names_of(self, stored: Stored) -> tuple[sa.Table, sa.ColumnElement[Any], type[Any]]:
+        """Return the table of what is stored, and the column and the type of its names."""
+        table: sa.Table = getattr(self._tables, stored)
+        return (table, table.c.number, int) if stored == "manifests" else (table, table.c.name, str)
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         await self._write(operation, "DROP", self._tables.metadata.drop_all)
@@ -275,14 +271,6 @@ class SqlBackend:
             self._threads = None
             if self._owns_engine:  # all connections are back by now
                 await asyncio.get_running_loop().run_in_executor(None, self._engine.dispose)
-
-    async def _ages(self, operation: Operation | None, table: sa.Table, name: str) -> dict[Any, float]:
-        query = sa.select(table.c[name], self._clock - table.c.created)
-        kind = int if name == "number" else str
-        return {
-            self._checked(key, kind): max(0.0, self._checked(age, float))
-            for key, age in await self._records(operation, query, "list")
-        }
 
     async def _records(self, operation: Operation | None, query: sa.Select[Any], purpose: Purpose = "table") -> Any:
         return await self._read(operation, lambda connection, _: list(connection.execute(query)), purpose)
@@ -309,9 +297,6 @@ class SqlBackend:
                     return []  # the tables were dropped meanwhile
 
             return await self._in_thread(run)
-
-    async def _execute(self, operation: Operation | None, method: str, statement: sa.Executable) -> None:
-        await self._write(operation, method, lambda connection: connection.execute(statement))
 
     async def _write(self, operation: Operation | None, method: str, work: Callable[[sa.Connection], T]) -> T:
         """Create the index's tables if they are missing, run ``work`` in one transaction, and return its result."""

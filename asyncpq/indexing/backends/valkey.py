@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -38,7 +37,7 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery
+from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery, Stored
 from asyncpq.metrics import Purpose
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ _CONNECTIONS = 8
 _CONNECT_S = 10.0
 _ATTEMPTS = 3
 _MEMORY_BYTES = 64 << 20  # of directories and small segments in memory
-_NUMBER = re.compile(r"[0-9]{1,18}")  # of a snapshot
+#: Names of the server's hashes that have the time of each segment, manifest and build, by its name.
+_TIMES: Final[Mapping[Stored, bytes]] = {"segments": b"segments", "manifests": b"committed", "builds": b"builds"}
 _GONE_HINT = "Open the index again. Check that the server does not evict keys or lose its data at a restart."
 _corrupt = partial(segment_corrupt, hint=f"{CorruptIndexError.default_hint} Check that the server does not evict keys.")
 _DIRECTORY: Final = b"directory"
@@ -153,7 +153,7 @@ class ValkeyBackend:
                 await writer.add(table)
             digest = await writer.finish()
         except BaseException:
-            await self.delete_segments([name], operation=operation)
+            await self.delete("segments", [name], operation=operation)
             raise
         return writer.size, {"directory": digest}
 
@@ -241,19 +241,6 @@ class ValkeyBackend:
         if weight <= _MEMORY_BYTES:
             self._kept[name] = (weight, value)
 
-    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        for start in range(0, len(names), _WINDOW):
-            window = [name.encode() for name in names[start : start + _WINDOW]]
-            keys = [self._key(b"segment", name) for name in window]
-            commands: list[Command] = [(b"UNLINK", *keys), (b"HDEL", self._key(b"segments"), *window)]
-            await self._ask(operation, commands, "UNLINK", "write")
-            for name in names[start : start + _WINDOW]:
-                self._kept.pop(f"rows {name}", None)
-                self._kept.pop(f"directory {name}", None)
-
-    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        return await self._ages(operation, b"segments")
-
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         (data,) = await self._ask(operation, [(b"GET", self._key(b"latest"))], "GET")
         return decode_latest(data, self.description) if isinstance(data, bytes) else None
@@ -276,30 +263,41 @@ class ValkeyBackend:
             await self._ask(operation, [(b"SET", self._key(b"latest"), encode_latest(number, content))], "SET", "write")
         return True
 
-    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        if numbers:
-            fields = [b"%d" % number for number in numbers]
-            commands: list[Command] = [(b"HDEL", self._key(name), *fields) for name in (b"manifests", b"committed")]
-            await self._ask(operation, commands, "HDEL", "write")
-
-    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        ages = await self._ages(operation, b"committed")
-        return {int(name): age for name, age in ages.items() if _NUMBER.fullmatch(name)}
-
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         now = await self._clock(operation)
         await self._ask(operation, [(b"HSET", self._key(b"builds"), build.encode(), now)], "HSET", "write")
 
-    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        return await self._ages(operation, b"builds")
+    async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
+        times = self._key(_TIMES[stored])
+        pairs, time = await self._ask(operation, [(b"HGETALL", times), (b"TIME",)], "HGETALL", "list")
+        now = self._microseconds(time)
+        if not isinstance(pairs, list):
+            raise self._unexpected()
+        try:
+            return {
+                bytes(field).decode(): max(0.0, (now - int(since)) / 1e6)
+                for field, since in zip(pairs[::2], pairs[1::2], strict=True)
+            }
+        except (TypeError, ValueError, OverflowError):
+            raise self._unexpected() from None
 
-    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        await self._ask(operation, [(b"HDEL", self._key(b"builds"), build.encode())], "HDEL", "write")
+    async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        for start in range(0, len(names), _WINDOW):
+            window = [name.encode() for name in names[start : start + _WINDOW]]
+            commands: list[Command] = [(b"HDEL", self._key(_TIMES[stored]), *window)]
+            if stored == "segments":
+                commands.insert(0, (b"UNLINK", *[self._key(b"segment", name) for name in window]))
+            elif stored == "manifests":
+                commands.insert(0, (b"HDEL", self._key(b"manifests"), *window))
+            await self._ask(operation, commands, "UNLINK" if stored == "segments" else "HDEL", "write")
+            for name in names[start : start + _WINDOW]:
+                self._kept.pop(f"rows {name}", None)
+                self._kept.pop(f"directory {name}", None)
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         await self._ask(operation, [(b"DEL", self._key(b"latest"), self._key(b"manifests"))], "DEL", "write")
-        await self.delete_segments(list(await self.list_segments(operation=operation)), operation=operation)
-        rest = [self._key(name) for name in (b"committed", b"builds", b"segments")]
+        await self.delete("segments", list(await self.ages("segments", operation=operation)), operation=operation)
+        rest = [self._key(name) for name in _TIMES.values()]
         await self._ask(operation, [(b"DEL", *rest)], "DEL", "write")
 
     async def close(self) -> None:
@@ -321,20 +319,6 @@ class ValkeyBackend:
         except (TypeError, ValueError):
             raise self._unexpected() from None
         return seconds * 1_000_000 + microseconds
-
-    async def _ages(self, operation: Operation | None, name: bytes) -> dict[str, float]:
-        """Return the age in seconds of each field of the server's hash ``name``, whose values are times."""
-        pairs, time = await self._ask(operation, [(b"HGETALL", self._key(name)), (b"TIME",)], "HGETALL", "list")
-        now = self._microseconds(time)
-        if not isinstance(pairs, list):
-            raise self._unexpected()
-        try:
-            return {
-                bytes(field).decode(): max(0.0, (now - int(since)) / 1e6)
-                for field, since in zip(pairs[::2], pairs[1::2], strict=True)
-            }
-        except (TypeError, ValueError, OverflowError):
-            raise self._unexpected() from None
 
     def _unexpected(self) -> StoreError:
         return StoreError(

@@ -19,10 +19,10 @@ from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.build.index_builder import IndexBuilder, Refreshed
 from asyncpq.indexing.build.index_source import IndexSource, described_files, is_committed
 from asyncpq.indexing.build.maintenance import compact_if_due
+from asyncpq.indexing.commits import files_of, load, manifest_ages, numbered
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
 from asyncpq.indexing.kinds import Bounds, Footers, IndexKind
-from asyncpq.indexing.manifest.commits import files_of, load, numbered
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
@@ -221,7 +221,7 @@ async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -
         )
     check_lake(newest, backend)
     seen, paths = RowRanges(), set[str]()
-    for number in sorted({*await backend.list_manifests(operation=operation), newest.snapshot}, reverse=True):
+    for number in sorted({*await manifest_ages(backend, operation), newest.snapshot}, reverse=True):
         manifest = newest if number == newest.snapshot else await numbered(backend, number, operation)
         if manifest is None:
             continue

@@ -23,8 +23,8 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.commits import segment_name
 from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, Segment
-from asyncpq.indexing.manifest.commits import segment_name
 from asyncpq.objects.runtime import ByteBudget, Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges

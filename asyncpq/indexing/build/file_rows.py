@@ -55,7 +55,7 @@ from asyncpq.indexing.key_encoding import (
     is_variable,
     width_of,
 )
-from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.manifest import FILES
 from asyncpq.objects.object_read import FileRead, ObjectRead
 from asyncpq.objects.page_indexes import index_keys
 from asyncpq.objects.runtime import Runtime

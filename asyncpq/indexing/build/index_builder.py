@@ -29,9 +29,9 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import BuildExecutor, ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.file_rows import FileRows, IndexSpec, version_of
 from asyncpq.indexing.build.index_source import BuildPlan, FileTask, IndexSource, another_place, differences
+from asyncpq.indexing.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
 from asyncpq.indexing.index_model import IndexBackend, IndexTable, Segment
-from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, files_of, gone, new_id
-from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
+from asyncpq.indexing.manifest import FILES, Build, Manifest
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
@@ -392,7 +392,7 @@ class IndexBuilder:
         over."""
         if all(begun.id == self.id for begun in manifest.builds):
             return set()
-        builds, grace = await self.backend.builds(operation=self.operation), self.options.grace_s
+        builds, grace = await self.backend.ages("builds", operation=self.operation), self.options.grace_s
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self.id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:

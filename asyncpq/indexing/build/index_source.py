@@ -32,9 +32,9 @@ from asyncpq.datasets.partitioning import Partitioning, described_partitioning, 
 from asyncpq.errors import Hint, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend
+from asyncpq.indexing.commits import FileRow, IndexedFile, files_of, is_same_version, load
 from asyncpq.indexing.index_model import IndexBackend, IndexTable
-from asyncpq.indexing.manifest.commits import FileRow, IndexedFile, files_of, is_same_version, load
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges

@@ -19,9 +19,9 @@ from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.file_rows import FileCollector, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import merged_async, without_files
+from asyncpq.indexing.commits import Heartbeat, IndexedFile, commit, load, manifest_ages, new_id, numbered
 from asyncpq.indexing.index_model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery, file_key
-from asyncpq.indexing.manifest.commits import Heartbeat, IndexedFile, commit, load, new_id, numbered
-from asyncpq.indexing.manifest.manifest import Manifest, union
+from asyncpq.indexing.manifest import Manifest, union
 from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
@@ -168,7 +168,7 @@ class _Compaction:
                 unneeded += new
         self._waiting, self.num_rows = [], 0
         if unneeded:
-            await self._backend.delete_segments(unneeded, operation=self._operation)
+            await self._backend.delete("segments", unneeded, operation=self._operation)
 
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
@@ -246,13 +246,13 @@ async def vacuum(
     Ages are measured by the backend's clock.
     """
     # in this order: segments that a live build commits from now on do not count as orphans
-    signs = await backend.builds(operation=operation)
+    signs = await backend.ages("builds", operation=operation)
     builds = {build for build, age in signs.items() if age <= grace_s}
-    segments = await backend.list_segments(operation=operation)
+    segments = await backend.ages("segments", operation=operation)
     newest = await load(backend, operation)
     if newest is None:
         return Vacuumed((), ())
-    ages = await backend.list_manifests(operation=operation)
+    ages = await manifest_ages(backend, operation)
     shown = await backend.latest(operation=operation)
     first = min(newest.snapshot, newest.snapshot if shown is None else shown[0])
     numbers = sorted(number for number in ages if number < first)
@@ -271,11 +271,10 @@ async def vacuum(
     ]
     for build, age in signs.items():
         if age > orphans_s:
-            await backend.end_build(build, operation=operation)
-    await backend.delete_segments(unneeded, operation=operation)
-    await backend.delete_manifests(
-        old, operation=operation
-    )  # last: a vacuum that breaks off can find the segments again
+            await backend.delete("builds", [build], operation=operation)
+    await backend.delete("segments", unneeded, operation=operation)
+    # last: a vacuum that breaks off can find the segments again
+    await backend.delete("manifests", [str(number) for number in old], operation=operation)
     return Vacuumed(tuple(old), tuple(sorted(unneeded)))
 
 
@@ -337,7 +336,7 @@ async def verify(
 
     Errors in the index are listed in the result, not raised; a StoreError of the dataset's store is raised.
     """
-    missing = sorted(manifest.names - (await backend.list_segments(operation=operation)).keys())
+    missing = sorted(manifest.names - (await backend.ages("segments", operation=operation)).keys())
     verified = Verified(problems=[f"segment {name} is missing" for name in missing])
     collector = FileCollector(runtime, wanted)
     operation.metrics.files_total = len(files)

@@ -27,10 +27,10 @@ from asyncpq.decoding.paths import top_level
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, counted
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
+from asyncpq.indexing.commits import IndexedFile, file_chunks, files_in
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
 from asyncpq.indexing.index_model import BY_VALUE, KeyRange, Segment, SegmentQuery, file_key
-from asyncpq.indexing.manifest.commits import IndexedFile, file_chunks, files_in
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_selection import FileSelection, Reads, SnapshotRead, together, worked
 from asyncpq.indexing.query.key_ranges import merged_ranges
 from asyncpq.objects.version import KnownVersion

@@ -22,7 +22,7 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.indexing.index_model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges

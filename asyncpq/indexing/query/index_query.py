@@ -23,10 +23,10 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
+from asyncpq.indexing.commits import Head, id_ranges
 from asyncpq.indexing.index_model import VALUE_TAG, IndexBackend, IndexTable, KeyRange, SegmentQuery, comes_whole
 from asyncpq.indexing.key_encoding import element_type, may_hold, needed_ngrams, needed_tokens, text_key
-from asyncpq.indexing.manifest.commits import Head, id_ranges
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.query.file_entries import FooterReader, first_reads
 from asyncpq.indexing.query.file_selection import (
     FileIndex,

@@ -1,7 +1,7 @@
 """The requests of a bucket, signed with SigV4 and sent over asyncpq's own connections. The hot path.
 
 A bucket makes each request as an :class:`asyncpq.storage.transport.Exchange`, which the store's transport sends;
-:class:`asyncpq.storage.s3.s3fs_fallback.S3fsBucket` makes the same exchanges for s3fs.
+:class:`asyncpq.storage.s3.client.S3fsBucket` makes the same exchanges for s3fs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError,
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Unpicklable, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.limits import RetryableError, parse_retry_after_s
 from asyncpq.storage.responses import (
     EXPIRED,
     READING_HINT,
@@ -37,6 +36,7 @@ from asyncpq.storage.responses import (
     refused_suffix,
     strong_etag,
 )
+from asyncpq.storage.retries import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3.sigv4 import LateHeaders, Route, Signer, Signers, canonical_path, canonical_query
 from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, HttpTarget
 

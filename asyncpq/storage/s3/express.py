@@ -20,8 +20,8 @@ from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, InvalidResponseError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator, http_date_s
-from asyncpq.storage.limits import RetryableError
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.direct import ANSWER_BYTES, DirectBucket, SignedExchange
 from asyncpq.storage.s3.sigv4 import REFRESH_S, Credentials, canonical_query
 from asyncpq.storage.transport import Transport

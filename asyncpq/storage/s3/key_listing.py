@@ -28,7 +28,7 @@ from urllib.parse import unquote_plus
 from asyncpq.errors import InvalidResponseError
 from asyncpq.records import LazyRecords, dataclass
 from asyncpq.storage.base import RequestContext, Validator
-from asyncpq.storage.limits import ListingLimit, PageSequence, RetryableError
+from asyncpq.storage.limits import ListingLimit, PageSequence
 from asyncpq.storage.responses import (
     LISTING_HINT,
     ExpectedBody,
@@ -38,6 +38,7 @@ from asyncpq.storage.responses import (
     parse_size,
     quoted_etag,
 )
+from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing, SignedExchange
 from asyncpq.storage.s3.sigv4 import canonical_query
 from asyncpq.storage.threads import end_tasks, results_of

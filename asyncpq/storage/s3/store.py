@@ -48,9 +48,8 @@ from asyncpq.storage.responses import (
     find_size,
     guarantee_of,
 )
-from asyncpq.storage.s3.config import check_key_transport, customer_key, is_directory_bucket
+from asyncpq.storage.s3.config import S3Resolver, check_key_transport, customer_key, is_directory_bucket
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing
-from asyncpq.storage.s3.resolver import S3Resolver
 from asyncpq.storage.s3.sigv4 import Route, Signers, canonical_query
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.transport import Transport
@@ -69,9 +68,8 @@ from asyncpq.storage.urls import (
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
-    from asyncpq.storage.s3.client import S3fsClients
+    from asyncpq.storage.s3.client import S3fsBucket, S3fsClients, S3fsConnection
     from asyncpq.storage.s3.key_listing import ListedKey, ListPage, PageRequest
-    from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
     from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
 
 Bucket: TypeAlias = "DirectBucket | S3fsBucket"
@@ -283,7 +281,7 @@ class S3Store(Unpicklable):
         """Return a handle on an object; sends no request to it. The first call for a bucket resolves credentials and
         address.
 
-        Raises the errors of :meth:`asyncpq.storage.s3.resolver.S3Resolver.find_route`.
+        Raises the errors of :meth:`asyncpq.storage.s3.config.S3Resolver.find_route`.
         """
         path, version = split_version(url)
         name, key = await self._split(path)
@@ -544,7 +542,7 @@ class S3Store(Unpicklable):
         """Return a bucket that is read through s3fs because of ``reason``. The first call connects s3fs. The caller
         holds the lock."""
         client = await self._resolver.client()
-        from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
+        from asyncpq.storage.s3.client import S3fsBucket, S3fsConnection
 
         self._check_open()
         if self._s3fs is None:

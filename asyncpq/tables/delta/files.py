@@ -33,7 +33,7 @@ from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.deleted_rows import DeletionVector
 from asyncpq.tables.delta.schema import DeltaLeaf
-from asyncpq.tables.locations import TableStore, another_store
+from asyncpq.tables.own_store import TableStore, another_store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _UUID_CHARACTERS = 20
@@ -68,7 +68,7 @@ class DeltaRoot:
         """Return the url of the file that an action names by a url-encoded path.
 
         Raises CorruptFileError if the path cannot be decoded; UnsupportedFeatureError if the path is absolute and leads
-        to another store than the table's own url (:mod:`asyncpq.tables.locations`).
+        to another store than the table's own url (:mod:`asyncpq.tables.own_store`).
         """
         match = _SCHEME.fullmatch(path)
         plain = self._decoded(path if match is None else match[2])

@@ -15,11 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import TableField
+from asyncpq.datasets.model import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths, TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions.tree import MAX_DIGITS
 from asyncpq.records import dataclass
-from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths
 
 #: Reader features that are read. All others are refused, such as geospatial types, and catalogManaged, where only the
 #: catalog knows the newest commits.

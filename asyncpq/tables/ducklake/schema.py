@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
+from asyncpq.datasets.model import OTHER_COLUMNS, VARIANT_PARTS, VARIANT_TYPE, ColumnBounds, ColumnPaths, TableField
 from asyncpq.datasets.partitioning import HIVE_NULL
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
 from asyncpq.expressions.scalars import Scalar, Timestamp, days_of, exact_decimal
@@ -32,7 +32,6 @@ from asyncpq.expressions.tree import MAX_DIGITS
 from asyncpq.parquet.calendars import DAY_SECONDS
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE, ColumnPaths
 
 Row: TypeAlias = Mapping[str, Any]  # of a table of the catalog, keyed by column
 

@@ -23,7 +23,7 @@ from asyncpq.errors import (
 )
 from asyncpq.records import dataclass
 from asyncpq.tables.ducklake.schema import Row, snapshot_time
-from asyncpq.tables.locations import TableStore
+from asyncpq.tables.own_store import TableStore
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, ColumnClause, ColumnElement, Connection, Engine, Select, TableClause

@@ -53,8 +53,7 @@ from asyncpq.tables.iceberg.manifests import (
 )
 from asyncpq.tables.iceberg.metadata import decode_table_metadata, newest_metadata
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
-from asyncpq.tables.locations import TableStore, store_protocol
-from asyncpq.tables.own_store import OwnStore, iceberg_store
+from asyncpq.tables.own_store import OwnStore, TableStore, iceberg_store, store_protocol
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
-"""Decode Iceberg's table metadata, manifest lists and manifests with pyiceberg (table spec, "Manifests"), and prune
-manifests and files by their partition values.
+"""Decode Iceberg's manifest lists and manifests with pyiceberg (table spec, "Manifests"), and prune manifests and files
+by their partition values.
 
 The session's stores fetch the bytes. Decoding is slow enough to block an event loop: call it in a thread.
 

@@ -20,11 +20,10 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
-from asyncpq.datasets.model import OTHER_COLUMNS, ColumnBounds, TableField
+from asyncpq.datasets.model import OTHER_COLUMNS, VARIANT_PARTS, VARIANT_TYPE, ColumnBounds, TableField
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.nested_columns import VARIANT_PARTS, VARIANT_TYPE
 
 _REFUSED = (types.GeographyType, types.GeometryType)
 _WITHOUT_BOUNDS = (*_REFUSED, types.UnknownType)

@@ -156,7 +156,7 @@ async def test_sqlite_values_of_other_types(tmp_path: Path) -> None:
         with pytest.raises(CorruptIndexError, match="a table of the index has"):
             await backend.latest()
     with pytest.raises(CorruptIndexError):
-        await backend.list_manifests()
+        await backend.ages("manifests")
     await backend.close()
 
 

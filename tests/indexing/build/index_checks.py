@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from asyncpq.indexing.commits import files_of
 from asyncpq.indexing.index import Index, Staleness
-from asyncpq.indexing.manifest.commits import files_of
 
 WHOLE_SAMPLE = 1000
 

@@ -28,8 +28,8 @@ from asyncpq.errors import (
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.build.adding import AddedFile, add_files, discard_files, lake_backend, vacuum_files
 from asyncpq.indexing.build.index_builder import Refreshed
+from asyncpq.indexing.commits import load, manifest_ages, numbered
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.indexing.manifest.commits import load, numbered
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import Validator
 from asyncpq.storage.local import local_validator
@@ -272,7 +272,7 @@ async def commit_order(session: asyncpq.Session, lake: Path, starts: list[list[i
     """Which jobs each snapshot saw for the first time: by the rows of all snapshots that there were."""
     backend = await lake_backend(session._runtime, f"{lake}/", create=False)
     found: list[int] = []
-    for number in sorted(await backend.list_manifests()):
+    for number in sorted(await manifest_ages(backend)):
         manifest = await numbered(backend, number)
         if manifest is None or not manifest.is_built:
             continue

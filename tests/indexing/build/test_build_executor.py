@@ -22,9 +22,9 @@ from asyncpq.indexing.backends import sorted_rows as segment_file
 from asyncpq.indexing.build import file_values as collecting
 from asyncpq.indexing.build.build_executor import write_segments
 from asyncpq.indexing.build.index_source import FileTask
+from asyncpq.indexing.commits import IndexedFile
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.indexing.kinds import Bounds, Keys, Text
-from asyncpq.indexing.manifest.commits import IndexedFile
 from asyncpq.objects.source import Tail
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges

@@ -25,7 +25,7 @@ from asyncpq.indexing.build.file_rows import bounds_of, bounds_rows, zone_rows
 from asyncpq.indexing.build.file_values import WHOLE_FILE
 from asyncpq.indexing.index_model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY
 from asyncpq.indexing.key_encoding import is_indexable, normalised
-from asyncpq.indexing.manifest.manifest import BOUNDS_VERSION, decode
+from asyncpq.indexing.manifest import BOUNDS_VERSION, decode
 from asyncpq.objects.version import FileVersion
 from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import EditedFile

@@ -16,7 +16,7 @@ from asyncpq.indexing.build.file_rows import FileCollector, FileRows, IndexSpec
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.index_model import IndexTable, file_key
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
-from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.manifest import FILES
 from asyncpq.options import BuildOptions
 
 TABLE = pa.table({"id": [3, 1, 2], "s": pa.array([{"x": 1}] * 3)})

@@ -34,8 +34,8 @@ from asyncpq.indexing.build.build_executor import SortedTables
 from asyncpq.indexing.build.file_rows import FileCollector, FileRows
 from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.commits import files_of, load
 from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
-from asyncpq.indexing.manifest.commits import files_of, load
 from asyncpq.options import BuildOptions
 from asyncpq.parquet import row_group
 from asyncpq.parquet.column_chunk import ColumnChunk, decode_column_chunk

@@ -10,7 +10,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.indexing.manifest.commits import files_of
+from asyncpq.indexing.commits import files_of
 from asyncpq.options import BuildOptions
 from localstack.seed import seed, storage_options
 from tests.lakes import FEW, rows, write

@@ -16,9 +16,9 @@ from asyncpq.datasets.model import DataFile, DataFiles
 from asyncpq.events import Event, FileEnded
 from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.index_source import IndexSource, _compared
+from asyncpq.indexing.commits import IndexedFile, _indexed_file, is_same_version
 from asyncpq.indexing.index import Staleness
-from asyncpq.indexing.manifest.commits import IndexedFile, _indexed_file, is_same_version
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.records import LazyRecords
 from asyncpq.storage.base import ObjectRow
 from tests.indexing.build.index_checks import check_index

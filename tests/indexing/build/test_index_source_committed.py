@@ -28,9 +28,9 @@ from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys
 from asyncpq.indexing.build import index_builder as building
 from asyncpq.indexing.build import index_source
 from asyncpq.indexing.build.adding import add_files
+from asyncpq.indexing.commits import load
 from asyncpq.indexing.index_model import Segment
-from asyncpq.indexing.manifest.commits import load
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from tests.indexing.build.test_adding import SCHEMA, add, ids, numbers, table, write
@@ -337,7 +337,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The numbers behind its base were vacuumed meanwhile, and are free."""
-    monkeypatch.setattr("asyncpq.indexing.manifest.commits._OLD_S", 0.0)
+    monkeypatch.setattr("asyncpq.indexing.commits._OLD_S", 0.0)
     finish = building.IndexBuilder._finish
     waits, goes = asyncio.Event(), asyncio.Event()
 
@@ -356,7 +356,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
             await add(session, tmp_path, [write(tmp_path, start)])
         index = await session.open_index(str(tmp_path / "_asyncpq"))
         await index.vacuum(keep=1, older_than=timedelta(0))
-        assert len(await index.backend.list_manifests()) == 1
+        assert len(await index.backend.ages("manifests")) == 1
         goes.set()
         await slow_one
         assert await ids(session, tmp_path) == numbers(0, 10, 20, 30)

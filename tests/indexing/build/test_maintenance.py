@@ -32,13 +32,13 @@ async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
                 await _store(backend, index, table.slice(1))
                 found = await index.verify(sample=WHOLE_SAMPLE, rows=WHOLE_SAMPLE)
                 assert found.problems, KINDS[kind]
-            await backend.delete_segments([segment.name])
+            await backend.delete("segments", [segment.name])
             assert any("is missing" in problem for problem in (await index.verify()).problems)
 
 
 async def _store(backend: MemoryBackend, index: Index, table: pa.Table) -> None:
     segment = index.manifest.segments_of(index.manifest.tables[1])[0]
-    await backend.delete_segments([segment.name])
+    await backend.delete("segments", [segment.name])
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         for batch in table.to_batches():
@@ -57,13 +57,13 @@ async def test_vacuum_keeps_what_readers_may_hold(tmp_path: Path) -> None:
             write(lake / f"{number}.parquet", number)
             await index.refresh()
         await index.compact()
-        before = dict(await backend.list_segments())
+        before = dict(await backend.ages("segments"))
         assert (await index.vacuum()).segments == ()  # all were the newest within seven days
         assert (await index.vacuum(older_than=timedelta(0))).snapshots
-        assert len(await backend.list_manifests()) == 10
+        assert len(await backend.ages("manifests")) == 10
         await index.vacuum(keep=1, older_than=timedelta(0))
-        assert len(await backend.list_manifests()) == 1
-        left = await backend.list_segments()
+        assert len(await backend.ages("manifests")) == 1
+        left = await backend.ages("segments")
         assert set(left) == index.manifest.names < set(before)
         await check_index(index, lake)
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq.dataset import Dataset
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.commits import Head
 from asyncpq.indexing.index_model import IndexTable
-from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.opening.datasets import open_snapshot
 from tests.lakes import FOOTERS, indexed

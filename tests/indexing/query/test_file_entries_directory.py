@@ -15,9 +15,9 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import DataFile
 from asyncpq.indexing import Bounds
+from asyncpq.indexing.commits import files_in
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, file_key
-from asyncpq.indexing.manifest.commits import files_in
-from asyncpq.indexing.manifest.manifest import FILES, Manifest
+from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import FileDirectory, directory_rows
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator

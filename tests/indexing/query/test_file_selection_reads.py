@@ -15,9 +15,9 @@ from asyncpq import col
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.commits import Head
 from asyncpq.indexing.index_model import EVERY_ROW, Segment, SegmentQuery
-from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.query import file_entries, file_selection, index_query, indexed_files, snapshot_files
+from asyncpq.indexing.query import file_entries, file_selection, index_query, indexed_files
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.opening.datasets import open_indexed
 from tests.indexing.query.one_column_lakes import make, snapshot, values, write
@@ -86,7 +86,7 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
         watched(module, name)
     watched(file_entries.FileDirectory, "match")
     watched(indexed_files, "entries_in")
-    watched(snapshot_files._FoundFiles, "files")
+    watched(indexed_files._FoundFiles, "files")
     monkeypatch.setattr(file_selection, "_FEW_ROWS", 0)
     backend = MemoryBackend()
     manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))

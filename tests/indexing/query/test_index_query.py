@@ -21,10 +21,10 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Expression, col, simplify
 from asyncpq.indexing import Keys
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
+from asyncpq.indexing.commits import id_ranges
 from asyncpq.indexing.index_model import IndexTable, SegmentQuery
 from asyncpq.indexing.key_encoding import is_indexable
-from asyncpq.indexing.manifest.commits import id_ranges
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSelection, FileSlices, SnapshotRead
 from asyncpq.indexing.query.index_query import IndexQuery, answer
 from asyncpq.objects.runtime import Runtime

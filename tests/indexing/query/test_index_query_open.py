@@ -19,11 +19,10 @@ from asyncpq import col
 from asyncpq.datasets.model import View
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, SqlBackend
+from asyncpq.indexing import Bounds, SqlBackend, commits
 from asyncpq.indexing.backends.memory_backend import MemoryBackend
-from asyncpq.indexing.manifest import commits
-from asyncpq.indexing.manifest.commits import Head, new_id
-from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.commits import Head, new_id
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.query.file_selection import FileSlices
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
@@ -64,11 +63,11 @@ async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: P
     )
     await values(young, col("a") == 4)
     newer = await make(session, backend, tmp_path, paths, snapshot=2)
-    await backend.delete_segments([segment.name for segment in manifest.segments])
+    await backend.delete("segments", [segment.name for segment in manifest.segments])
     for one in (dataset, young, listed):
         assert await values(one, col("a") > 3) == [4, 5]
     assert young.metrics.restarts == 1
-    await backend.delete_segments([segment.name for segment in newer.segments])
+    await backend.delete("segments", [segment.name for segment in newer.segments])
     for one in (dataset, young):
         with pytest.raises(StaleSnapshotError):
             await values(one, col("a") > 4)

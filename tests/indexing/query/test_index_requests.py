@@ -16,8 +16,8 @@ from asyncpq.indexing import Bloom, Bounds, Footers, Keys
 from asyncpq.indexing.backends import folder
 from asyncpq.indexing.backends import sorted_rows as segment_file
 from asyncpq.indexing.backends.folder import FolderBackend
+from asyncpq.indexing.commits import Head, latest
 from asyncpq.indexing.index_model import IndexTable
-from asyncpq.indexing.manifest.commits import Head, latest
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.testing import ObjectServer

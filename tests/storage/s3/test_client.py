@@ -13,10 +13,10 @@ import pytest
 import s3fs
 
 import asyncpq
-from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, InvalidResponseError
-from asyncpq.storage.base import Store
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, InvalidResponseError, ObjectChangedError
+from asyncpq.storage.base import Guarantee, Store
 from asyncpq.testing import Fault, ObjectServer
-from tests.store_backends import DATA, new_context, open_test_store, shown
+from tests.store_backends import DATA, new_context, open_test_store, opened, shown
 
 
 @pytest.fixture
@@ -319,3 +319,24 @@ async def test_who_is_anonymous_pays_through_s3fs(server: ObjectServer) -> None:
     store = open_test_store("s3", {"anon": True, "endpoint_url": server.endpoint, "requester_pays": True})
     assert (await store.open_object("s3://bucket/key")).client == "s3fs"
     await store.close()
+
+
+# -- requests through s3fs -------------------------------------------------------------------------
+
+
+async def test_the_metrics_name_the_reason(s3fs_store: Store) -> None:
+    stored, tail = await opened(s3fs_store)
+    assert (stored.client, stored.guarantee) == ("s3fs", Guarantee.PINNED)
+    context = new_context()
+    result = await stored.fetch_range(5, 9, context=context, pin=tail.validator)
+    assert (result.data, result.validates) == (DATA[5:9], True)
+    assert context.metrics.fallbacks == ["read through s3fs: header x-amz-expected-bucket-owner"]
+
+
+async def test_another_version_is_refused(s3fs_store: Store, server: ObjectServer) -> None:
+    stored, tail = await opened(s3fs_store)
+    for path in list(server.objects):
+        server.put(path, DATA[::-1])
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(5, 9, context=new_context(), pin=tail.validator)
+    assert (await stored.fetch_tail(4, context=new_context())).data == DATA[::-1][-4:]

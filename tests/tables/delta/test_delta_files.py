@@ -19,7 +19,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.tables import deleted_rows
 from asyncpq.tables.deleted_rows import decode_vector
 from asyncpq.tables.delta.files import DeltaRoot, VectorDescriptor, decode_z85
-from asyncpq.tables.locations import TableStore
+from asyncpq.tables.own_store import TableStore
 from tests.delta_tables import (
     ID,
     DeltaWriter,

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
 from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing.commits import commit, load
 from asyncpq.indexing.index_model import BY_VALUE, TABLE_SCHEMAS, IndexTable, Segment
-from asyncpq.indexing.manifest.commits import commit, load
-from asyncpq.indexing.manifest.manifest import (
+from asyncpq.indexing.manifest import (
     FILES,
     LONG,
     ROOT_BYTES,

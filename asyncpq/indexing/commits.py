@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -30,17 +31,16 @@ from asyncpq.checkpoints import checkpoint
 from asyncpq.datasets.model import DataFile, NamedRow
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
-from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery, file_key
-from asyncpq.indexing.manifest.manifest import (
-    FILES,
-    LONG,
-    ROOT_BYTES,
-    Manifest,
-    decode,
-    encode,
-    encode_long,
-    long_members,
+from asyncpq.indexing.index_model import (
+    MAX_SNAPSHOT,
+    IndexBackend,
+    IndexTable,
+    KeyRange,
+    Segment,
+    SegmentQuery,
+    file_key,
 )
+from asyncpq.indexing.manifest import FILES, LONG, ROOT_BYTES, Manifest, decode, encode, encode_long, long_members
 from asyncpq.indexing.query.file_selection import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
@@ -60,6 +60,7 @@ _PIECE_BYTES: Final = 1 << 20
 _MOST_PIECES: Final = 256  # of a long member
 _MOST_AHEAD: Final = 10_000  # snapshots behind a known one; a vacuum keeps few
 _CHUNK_FILES: Final = 1000
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")  # of a snapshot
 _LONG_PART: Final = IndexTable("manifest")
 
 
@@ -92,6 +93,12 @@ async def load(backend: IndexBackend, operation: Operation | None = None) -> Man
     manifest = await latest(backend, operation)
     manifest = manifest or await numbered(backend, 1, operation)  # `latest` is written after the manifest itself
     return None if manifest is None else await _forward(backend, manifest, operation)
+
+
+async def manifest_ages(backend: IndexBackend, operation: Operation | None = None) -> Mapping[int, float]:
+    """Return the ages of all snapshots by number, in seconds according to the backend's clock."""
+    ages = await backend.ages("manifests", operation=operation)
+    return {int(name): age for name, age in ages.items() if _NUMBER.fullmatch(name) and int(name) <= MAX_SNAPSHOT}
 
 
 async def _forward(backend: IndexBackend, manifest: Manifest, operation: Operation | None) -> Manifest:
@@ -313,7 +320,7 @@ class Heartbeat:
             self._task.cancel()
             await asyncio.wait((self._task,))
         try:
-            await self._backend.end_build(self.build, operation=self._operation)
+            await self._backend.delete("builds", [self.build], operation=self._operation)
         except AsyncpqError as failed:
             logger.warning(
                 "%s: the end of build %s could not be recorded: %s", self._backend.description, self.build, failed

@@ -10,13 +10,21 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.caching.upkeep import clear_disk_cache, disk_cache_usage, shared_cache_entries
 from asyncpq.errors import InvalidOptionError, StoreError
-from asyncpq.options import SharedCacheOptions
+from asyncpq.options import DiskCacheOptions, SharedCacheOptions
+from asyncpq.reports.cache_usage import cache_usage
 from asyncpq.testing import ObjectServer
 from tests.caching.disk_folders import entry_files
 from tests.parquet_bytes import parquet_bytes
 from tests.servers import ADMIN_PASSWORD, ValkeyServer
+
+
+async def held(
+    cache: DiskCacheOptions | SharedCacheOptions, *, clear: bool = False
+) -> tuple[int, int | None, int | None]:
+    """Return the entries, the bytes and the removed entries of the report."""
+    report = await cache_usage(cache, clear=clear)
+    return report["entries"], report["bytes"], report["removed"]
 
 
 async def fill(server: ObjectServer, folder: Path) -> None:
@@ -30,6 +38,7 @@ async def fill(server: ObjectServer, folder: Path) -> None:
 
 async def test_a_disk_cache_is_counted_and_cleared(tmp_path: Path, server: ObjectServer) -> None:
     folder = tmp_path / "cache"
+    cache = DiskCacheOptions(path=str(folder))
     await fill(server, folder)
     files = entry_files(folder)
     assert files
@@ -37,28 +46,27 @@ async def test_a_disk_cache_is_counted_and_cleared(tmp_path: Path, server: Objec
     for mine in (folder / "mine.txt", folder / "00" / "mine.txt"):
         mine.write_text("mine")
     before = {path: path.stat().st_mtime_ns for path in entry_files(folder)}
-    entries, held = await disk_cache_usage(folder)
-    assert entries == len(files)
-    assert held == sum(-(-path.stat().st_size // 4096) * 4096 for path in files)
+    size = sum(-(-path.stat().st_size // 4096) * 4096 for path in files)
+    assert await held(cache) == (len(files), size, None)
     assert before == {path: path.stat().st_mtime_ns for path in entry_files(folder)}
-    assert await clear_disk_cache(folder) == len(files)
-    assert await disk_cache_usage(folder) == (0, 0)
+    assert await held(cache, clear=True) == (0, 0, len(files))
+    assert await held(cache) == (0, 0, None)
     assert (folder / "mine.txt").read_text() == (folder / "00" / "mine.txt").read_text() == "mine"
     await fill(server, folder)
-    assert (await disk_cache_usage(folder))[0] == len(files)
+    assert (await held(cache))[0] == len(files)
 
 
 async def test_a_folder_that_is_no_cache_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    assert await disk_cache_usage(tmp_path) == (0, 0)
-    assert await clear_disk_cache(tmp_path) == 0
+    cache = DiskCacheOptions(path=str(tmp_path))
+    assert await held(cache) == (0, 0, None)
+    assert await held(cache, clear=True) == (0, 0, 0)
     assert os.listdir(tmp_path) == ["mine.txt"]
-    for work in (disk_cache_usage, clear_disk_cache):
+    for clear in (False, True):
         with pytest.raises(InvalidOptionError, match="there is no disk cache"):
-            await work(tmp_path / "none")
+            await held(DiskCacheOptions(path=str(tmp_path / "none")), clear=clear)
         with pytest.raises(InvalidOptionError, match="is a link or not a folder"):
-            await work(tmp_path / "mine.txt")
-    assert os.listdir(tmp_path) == ["mine.txt"]
+            await held(DiskCacheOptions(path=str(tmp_path / "mine.txt")), clear=clear)
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +81,15 @@ async def test_a_shared_cache_is_counted_and_cleared(valkey: ValkeyServer) -> No
     valkey.admin.set("mineX:other", b"x")
     admin = f"valkey://admin:{ADMIN_PASSWORD}@127.0.0.1:{valkey.port}"
     options = SharedCacheOptions(url=admin, prefix="mine*:", connect_timeout_s=20)
-    assert await shared_cache_entries(options) == 2500
-    assert await shared_cache_entries(options, remove=True) == 2500
-    assert await shared_cache_entries(options) == 0
+    assert await held(options) == (2500, None, None)
+    assert await held(options, clear=True) == (0, None, 2500)
+    assert await held(options) == (0, None, None)
     assert valkey.admin.exists("mineX:other")
 
 
 async def test_errors_of_the_server_do_not_show_its_url(valkey: ValkeyServer) -> None:
     with pytest.raises(StoreError, match="NoPermissionError") as refused:
-        await shared_cache_entries(SharedCacheOptions(url=valkey.url))
+        await held(SharedCacheOptions(url=valkey.url))
     with pytest.raises(StoreError, match="cannot be reached") as gone:
-        await shared_cache_entries(SharedCacheOptions(url="valkey://:hidden@127.0.0.1:1"))
+        await held(SharedCacheOptions(url="valkey://:hidden@127.0.0.1:1"))
     assert "hidden" not in f"{refused.value} {gone.value}"

@@ -16,16 +16,15 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
-from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing import MemoryBackend, commits
+from asyncpq.indexing import commits as heartbeats
 from asyncpq.indexing.build.file_rows import FileCollector
 from asyncpq.indexing.build.index_builder import IndexBuilder
 from asyncpq.indexing.build.index_source import IndexSource
 from asyncpq.indexing.build.maintenance import compact, vacuum
+from asyncpq.indexing.commits import load
 from asyncpq.indexing.index_model import IndexTable, Segment
-from asyncpq.indexing.manifest import commits
-from asyncpq.indexing.manifest import commits as heartbeats
-from asyncpq.indexing.manifest.commits import load
-from asyncpq.indexing.manifest.manifest import FILES, Manifest, decode, encode
+from asyncpq.indexing.manifest import FILES, Manifest, decode, encode
 from asyncpq.options import BuildOptions, LimitOptions
 from tests.indexing.index_turns import SCHEMA, SET, Kept, KilledError, TurnPlace, Turns, check, collector, data_file
 
@@ -127,7 +126,7 @@ class _World:
 
     async def check(self) -> None:
         """What is seen now, and what is kept, is whole; what was seen once stays as it was."""
-        manifests = self.kept.manifests
+        manifests = [int(number) for number in self.kept.since["manifests"]]
         newest = max(manifests, default=0)
         for number in sorted(manifests):
             if number > newest - _KEEP:
