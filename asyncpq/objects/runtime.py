@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections import OrderedDict, deque
@@ -88,6 +89,7 @@ class LoopTurns:
 
 T = TypeVar("T")
 
+_FEW_CALLS: Final = 16  # at once: the event loop runs a step of each in some milliseconds
 _MAX_OUTDATED = 4096
 _MAX_PLAIN_FOLDERS = 4096
 INLINE_STEPS = 100
@@ -249,10 +251,11 @@ class Deadline:
     async def __aenter__(self) -> None:
         self._task = task = asyncio.current_task()
         deadlines = self._deadlines
-        if task is not None and deadlines.timeout_s is not None:
+        if task is not None:
             self._cancelling = task.cancelling()
-            deadlines.running[self] = time.monotonic() + deadlines.timeout_s
-            if deadlines.timer is None:
+            timeout_s = deadlines.timeout_s
+            deadlines.running[self] = math.inf if timeout_s is None else time.monotonic() + timeout_s
+            if deadlines.timer is None and timeout_s is not None:
                 deadlines.arm()
 
     async def __aexit__(
@@ -591,6 +594,11 @@ class Runtime:
         protocol, _ = split_url(url)
         store, _ = self._store(protocol, url)
         self._stores[_store_key(protocol, place_of(protocol, url, self.storage_options))] = wrap(store)
+
+    async def turn(self) -> None:
+        """Wait for an iteration of the event loop with time for a step of a call, if many calls run."""
+        if len(self._deadlines.running) > _FEW_CALLS:
+            await self.turns.turn()
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
         """Run ``work`` and return its result: in a thread if it would block the event loop too long. ``steps`` is its

@@ -174,11 +174,8 @@ class FileScan:
         self._whole = unit_bytes is None
         if self._keeper.may_stream:
             self._keeper.stream_chunks(self.plan.row_groups)
-        cut = partial(self.plan.units, 1 << 62) if unit_bytes is None else partial(self._cut, unit_bytes)
-        num_chunks = 0
-        for group in self.plan.row_groups:
-            num_chunks += len(group.columns)
-        return cut() if num_chunks <= INLINE_STEPS else await self.read.source.runtime.in_thread(cut)
+        cut = partial(self.plan.units, None) if unit_bytes is None else partial(self._cut, unit_bytes)
+        return cut() if self.plan.num_chunks <= INLINE_STEPS else await self.read.source.runtime.in_thread(cut)
 
     @property
     def ahead_bytes(self) -> float:
@@ -356,6 +353,7 @@ class FileScan:
             self.read.share(rest.parts, scan=self.read.scan)
             return [next(emitted) if isinstance(step, _Match) else step for step in steps]
         if few:
+            await runtime.turn()
             return await self._decode_few(unit, fetched, room)
         return await runtime.in_thread(lambda: self._decode_all(unit, fetched))
 
