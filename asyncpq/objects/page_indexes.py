@@ -233,13 +233,21 @@ class PageIndexes:
     def _decode(
         self, missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]], data: Mapping[ContentKey, bytes]
     ) -> bool:
-        """Decode the fetched indexes and keep them in memory; return whether all are usable."""
+        """Decode the fetched indexes and keep them in memory; return whether all are usable. Of many reads that fetched
+        an index at once, the first one decodes it."""
         metrics, memory, good = self.read.metrics, self.read.source.runtime.memory, True
         # locations come first: bounds are counted against them
-        for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
+        missing = sorted(missing, key=lambda item: item[1].kind != "offset_index")
+        for (request, key, chunk), held in zip(missing, memory.get_many([key for _, key, _ in missing]), strict=True):
             place = (request.row_group, request.leaf)
             parsed: OffsetIndex | PageZones
             try:
+                if isinstance(held, OffsetIndex):
+                    self.offsets[place] = held
+                    continue
+                if isinstance(held, PageZones):
+                    self.zones[place] = held
+                    continue
                 if key.kind == "offset_index":
                     parsed = _offset_index(data[key], chunk, self._num_rows(request))
                     check_page_sizes(parsed, chunk_stop=chunk.stop)

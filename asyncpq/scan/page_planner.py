@@ -209,7 +209,7 @@ class PagePlanner:
     def _index_requests(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], *, pruned_before: bool
     ) -> list[IndexRequest]:
-        """Return requests for the page indexes that may rule out pages: by the filter, or because only some rows are read.
+        """Return requests for page indexes that may rule out pages: by the filter, or because only some rows are read.
 
         ``candidates`` are the row groups to read: ordinal, rows, and whether the filter applies to them.
         ``pruned_before``: an index of the dataset has applied the filter to pages, so the bounds of pages are not
