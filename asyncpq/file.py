@@ -391,7 +391,7 @@ class File(Unpicklable):
 
         version = scan_plan.version
         described = partial(describe, planner, scan_plan, scan=lookup is None)
-        plan = await self._source.runtime.off_loop(described, scan_plan.fetch_plan.num_chunks)
+        plan = await self._source.runtime.in_thread(described)
         return replace(plan, layout=lambda: _layout(self._source, version))
 
     async def why(
@@ -517,7 +517,6 @@ class File(Unpicklable):
         runtime.check()
         with operation:
             async with runtime.deadline(url):
-                await runtime.turns.turn()
                 file = OneFile(ScanPlanner(self._source, request, self._version, operation, self._adopt), scan=False)
                 ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
             plan = file.plan

@@ -288,7 +288,7 @@ class OpenedFile:
             return inspect_memory(source, version)
 
         described = partial(describe, self._preparation, self.plan, scan=scan)
-        return replace(await source.runtime.off_loop(described, self.plan.fetch_plan.num_chunks), layout=layout)
+        return replace(await source.runtime.in_thread(described), layout=layout)
 
     async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Return the jobs that read the planned rows, each of about ``unit_bytes`` fetched bytes; a single job if

@@ -7,6 +7,7 @@ learnt from a chunk with a page that begins inside a row, or whose pages depend 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -235,10 +236,13 @@ class PageIndexes:
     ) -> bool:
         """Decode the fetched indexes and keep them in memory; return whether all are usable. Of many reads that fetched
         an index at once, the first one decodes it."""
-        metrics, memory, good = self.read.metrics, self.read.source.runtime.memory, True
+        metrics, runtime, good = self.read.metrics, self.read.source.runtime, True
+        memory = runtime.memory
         # locations come first: bounds are counted against them
         missing = sorted(missing, key=lambda item: item[1].kind != "offset_index")
-        for (request, key, chunk), held in zip(missing, memory.get_many([key for _, key, _ in missing]), strict=True):
+        beside = len(runtime.calls) > 1
+        known = memory.get_many([key for _, key, _ in missing]) if beside else itertools.repeat(None, len(missing))
+        for (request, key, chunk), held in zip(missing, known, strict=True):
             place = (request.row_group, request.leaf)
             parsed: OffsetIndex | PageZones
             try:

@@ -252,14 +252,6 @@ class FetchPlan:
             return range(len(row_group.columns))
         return range(sum(column.predicate for column in row_group.columns))
 
-    @property
-    def num_chunks(self) -> int:
-        """The number of column chunks to read, of all row groups."""
-        count = 0
-        for group in self.row_groups:
-            count += len(group.columns)
-        return count
-
     def num_bytes(self) -> int:
         """Return the compressed bytes of the columns that are fetched first, before coalescing and caches."""
         size = 0

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from contextvars import Context
 from copy import copy
@@ -89,7 +89,6 @@ class LoopTurns:
 
 T = TypeVar("T")
 
-_FEW_CALLS: Final = 16  # at once: the event loop runs a step of each in some milliseconds
 _MAX_OUTDATED = 4096
 _MAX_PLAIN_FOLDERS = 4096
 INLINE_STEPS = 100
@@ -198,10 +197,11 @@ class Deadlines:
     the calls of a lookup in memory.
     """
 
-    __slots__ = ("running", "timeout_s", "timer")
+    __slots__ = ("running", "timeout_s", "timer", "turns")
 
-    def __init__(self, timeout_s: float | None) -> None:
+    def __init__(self, timeout_s: float | None, turns: LoopTurns) -> None:
         self.timeout_s: float | None = timeout_s
+        self.turns = turns
         self.running: dict[Deadline, float] = {}  # when they end, by time.monotonic(); in the order of their ends
         self.timer: asyncio.TimerHandle | None = None  # set for the first deadline, or an earlier one that is over
 
@@ -257,6 +257,11 @@ class Deadline:
             deadlines.running[self] = math.inf if timeout_s is None else time.monotonic() + timeout_s
             if deadlines.timer is None and timeout_s is not None:
                 deadlines.arm()
+        try:  # reads of what is in memory wait for nothing else: thousands would run without a pause
+            await deadlines.turns.turn()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -363,7 +368,8 @@ class Runtime:
         self._scoped: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self.scope: str = ""  # of :meth:`scoped`
         self.takes_table_options: bool = True  # loaded tables are read with their own storage options
-        self._deadlines = Deadlines(options.retry.read_timeout_s)
+        self._deadlines = Deadlines(options.retry.read_timeout_s, self.turns)
+        self.calls: Sized = self._deadlines.running  # reads that run now
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -594,11 +600,6 @@ class Runtime:
         protocol, _ = split_url(url)
         store, _ = self._store(protocol, url)
         self._stores[_store_key(protocol, place_of(protocol, url, self.storage_options))] = wrap(store)
-
-    async def turn(self) -> None:
-        """Wait for an iteration of the event loop with time for a step of a call, if many calls run."""
-        if len(self._deadlines.running) > _FEW_CALLS:
-            await self.turns.turn()
 
     async def off_loop(self, work: Callable[[], T], steps: int) -> T:
         """Run ``work`` and return its result: in a thread if it would block the event loop too long. ``steps`` is its

@@ -116,7 +116,8 @@ class PageKeeper:
 
         Of many reads that fetched it at once, the first one decodes it: a thousand lookups would take 4 GB.
         """
-        held = self._memory.get(key, scan=True) if self.use_decoded else None
+        beside = self.use_decoded and len(self._read.source.runtime.calls) > 1
+        held = self._memory.get(key, scan=True) if beside else None
         if isinstance(held, Dictionary):
             reader.sources.decoding[item.column].dictionary = held
             return

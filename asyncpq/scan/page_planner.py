@@ -44,7 +44,7 @@ from asyncpq.pruning.access_plan import ResolvedAccess
 from asyncpq.pruning.literals import TEXTS
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import KnownValues, PageZones, RowGroupPruning, RowGroupZones, rows_where
-from asyncpq.records import NamedTuple, dataclass
+from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns
 from asyncpq.scan.request import predicate_steps
 
@@ -59,17 +59,6 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
                 f"column chunks of {leaves[leaf].dotted!r} and {leaves[other].dotted!r} claim the same bytes",
                 byte_range=(following, min(stop, end)),
             )
-
-
-class _Choice(NamedTuple):
-    """The row groups that may be read, before Bloom filters and page indexes are fetched."""
-
-    kept: RowRanges  # ordinals of those that statistics do not rule out
-    statistics: RowGroupPruning | None  # None if they were not used
-    candidates: list[tuple[int, RowRanges]]  # those to read, with their rows
-    proven: RowRanges  # ordinals of those all of whose rows match
-    rows_known: int  # of others, which are only counted
-    filters: RowGroupFilters | None  # Bloom filters that may rule out candidates
 
 
 _WEIGHT: Final = attrgetter("weight")
@@ -109,9 +98,17 @@ class PagePlanner:
             self.prune = self.where
         in_thread = read.source.runtime.in_thread
         steps = 0 if type(self.prune) is Comparison else predicate_steps(self.prune)
-        num_chunks = len(version.metadata.row_groups) * max(len(self.columns.bounded), _GROUP_STEPS) + steps
-        choice = self._choice() if num_chunks <= INLINE_STEPS else await in_thread(self._choice)
-        kept, statistics, candidates, proven, rows_known, filters = choice
+        num_chunks = len(version.metadata.row_groups) * (len(self.columns.bounded) or _GROUP_STEPS) + steps
+        few = num_chunks <= INLINE_STEPS
+        kept, statistics, candidates = self._row_groups() if few else await in_thread(self._row_groups)
+        proven, rows_known = _NONE, 0
+        # The keys of a lookup hardly ever match all rows of a row group, so lookups skip this search.
+        if read.scan or self.rows_only:
+            prove = partial(self._proven, candidates, statistics)
+            proven, rows_known, candidates = prove() if few else await in_thread(prove)
+        filters = None
+        if self.columns.with_filters is not False and candidates:
+            filters = self._filters() if few else await in_thread(self._filters)
         if filters is not None:
             await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
             candidates = [item for item in candidates if item[0] not in filters.dropped]
@@ -119,7 +116,7 @@ class PagePlanner:
         to_filter: list[tuple[int, RowRanges, bool]] = []
         for ordinal, rows in candidates:
             to_filter.append((ordinal, rows, filtered and (proven is _NONE or ordinal not in proven)))
-        num_chunks = len(to_filter) * (len(self.columns.leaves) + steps)
+        num_chunks = len(to_filter) * ((len(self.columns.leaves) or _GROUP_STEPS) + steps)
         list_indexes = partial(self._index_requests, to_filter, pruned_before=pruned_before)
         wanted = list_indexes() if num_chunks <= INLINE_STEPS else await in_thread(list_indexes)
         indexes = PageIndexes(read)
@@ -152,41 +149,31 @@ class PagePlanner:
             if place is not None:
                 self.columns.apart.add(place)
 
-    def _choice(self) -> _Choice:
-        """Choose the row groups to read by what the footer says."""
-        kept, statistics = self._row_groups()
-        candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
-        proven, rows_known, candidates = self._proven(candidates, statistics)
-        filters = self._filters() if self.columns.with_filters is not False and candidates else None
-        return _Choice(kept, statistics, candidates, proven, rows_known, filters)
-
-    def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
-        """Return the ordinals of the row groups that may have matching rows, and how statistics pruned; None if they
-        were not used."""
+    def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None, list[tuple[int, RowRanges]]]:
+        """Return the ordinals of the row groups that may have matching rows; how statistics pruned, None if they were
+        not used; and the row groups to read, with their rows."""
         metrics, num_groups = self.read.metrics, len(self.read.version.metadata.row_groups)
         metrics.row_groups_total = num_groups
         if isinstance(self.where, Constant):  # false or null: no row matches
-            return RowRanges.empty(), None
+            return _NONE, None, []
         accessed = self.rows.ordinals if self.rows.selected else self.rows.scanned
         if self.prune is None:
-            return accessed, None
+            return accessed, None, _candidates(self.rows, accessed, self.limit if self.where is None else None)
         trust = self.read.source.runtime.options.read.trust_statistics
         zones = (self.columns.zones or row_group_zones(self.read.version, self.columns)) if trust else {}
         verdict = RowGroupPruning(self.prune, zones, num_groups)
         if verdict.kept.num_rows == num_groups:
             for reason in verdict.reasons:
                 metrics.fall_back(reason)
-        return verdict.kept if accessed.num_rows == num_groups else accessed & verdict.kept, verdict
+        kept = verdict.kept if accessed.num_rows == num_groups else accessed & verdict.kept
+        return kept, verdict, _candidates(self.rows, kept, None)
 
     def _proven(
         self, candidates: list[tuple[int, RowRanges]], statistics: RowGroupPruning | None
     ) -> tuple[RowRanges, int, list[tuple[int, RowRanges]]]:
         """Return the ordinals of the row groups all of whose rows are proven to match; how many rows need not be read,
         since they are only counted; and the row groups that are left to read."""
-        if self.where is None and self.rows_only:
-            return _NONE, sum([rows.num_rows for _, rows in candidates]), []
-        # The keys of a lookup hardly ever match all rows of a row group, so lookups skip this search.
-        if statistics is None or self.prune is not self.where or not (self.read.scan or self.rows_only):
+        if statistics is None or self.prune is not self.where:
             return _NONE, 0, candidates
         proven = statistics.all_match
         if not proven:
