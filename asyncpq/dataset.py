@@ -29,7 +29,7 @@ from asyncpq.expressions.tree import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.executor import ScanExecutor, UnitRows, one_table
+from asyncpq.scan.executor import ScanExecutor, UnitRows, joined
 from asyncpq.scan.request import (
     BoundPredicate,
     ScanRequest,
@@ -249,7 +249,7 @@ class Dataset(Unpicklable):
                 batches = [batch async for batch in scan]
         finally:
             self.skipped = scan.skipped
-        return one_table(batches, scan.schema)
+        return await joined(self._runtime, batches, scan.schema)
 
     async def lookup(
         self,
@@ -268,7 +268,7 @@ class Dataset(Unpicklable):
         ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
         self._output(ask)
         rows, _ = await self._collect("lookup", ask)
-        table = self._concatenated(rows, ask)
+        table = await self._concatenated(rows, ask)
         return table if plain else await finish_lookup(self._runtime, wanted, table, with_keys)
 
     async def take(
@@ -301,7 +301,7 @@ class Dataset(Unpicklable):
             url = opened.file.url
             place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
             num_rows += sum(table.num_rows for table in tables)
-        table = self._concatenated(found, ask)
+        table = await self._concatenated(found, ask)
         if not table.num_columns:
             return counted(len(asked))
         return take_table(table, plain_array([place[item] for item in asked], pa.int64()))
@@ -389,9 +389,9 @@ class Dataset(Unpicklable):
         else:
             found, rows = await self._run(operation, files)
             if wanted is not None and not wanted.exact:
-                table = await finish_lookup(self._runtime, wanted, self._concatenated(found, ask), False)
+                table = await finish_lookup(self._runtime, wanted, await self._concatenated(found, ask), False)
                 rows = table.num_rows
-        plan = self._plan_of(ask, operation, files, told.plans())
+        plan = self._plan_of(ask, operation, files, await told.plans())
         async with self._runtime.deadline(self.url):
             return await told.report(files, plan, rows, layouts=layouts)
 
@@ -547,9 +547,8 @@ class Dataset(Unpicklable):
         scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered)
         return scan
 
-    def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: ScanRequest) -> pa.Table:
-        batches = [batch for _, tables in rows for table in tables for batch in table.to_batches()]
-        return one_table(batches, self._output(ask))
+    async def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: ScanRequest) -> pa.Table:
+        return await joined(self._runtime, [table for _, tables in rows for table in tables], self._output(ask))
 
     async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
         """Run the request, and return the result tables of each file, in the order of the files, and the number of

@@ -24,7 +24,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
+from asyncpq.scan.executor import OneFile, ScanExecutor, joined
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
 from asyncpq.scan.request import (
     LookupKeys,
@@ -277,7 +277,7 @@ class File(Unpicklable):
         scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)
         async with scan:
             batches = [batch async for batch in scan]
-        return one_table(batches, scan.schema)
+        return await joined(self._source.runtime, batches, scan.schema)
 
     async def lookup(
         self,
@@ -388,7 +388,9 @@ class File(Unpicklable):
                 scan_plan = await planner.prepare(scan=lookup is None)
         from asyncpq.scan.plan import describe  # few processes ask for plans
 
-        plan, version = describe(planner, scan_plan, scan=lookup is None), scan_plan.version
+        version = scan_plan.version
+        described = partial(describe, planner, scan_plan, scan=lookup is None)
+        plan = await self._source.runtime.in_thread(described)
         return replace(plan, layout=lambda: _layout(self._source, version))
 
     async def why(
@@ -438,10 +440,11 @@ class File(Unpicklable):
             metrics.trace = story.trace
             async with scan:
                 rows = sum([batch.num_rows async for batch in scan])
-        plan, version = story.plans()[self.url], story.files[self.url].scan_plan.version
+        in_thread, version = self._source.runtime.in_thread, story.files[self.url].scan_plan.version
+        plan = (await in_thread(story.plans))[self.url]
         shape = len(version.metadata.row_groups), len(version.metadata.schema.leaves)
         read = why.Read(self.url, verb, lookup, plan.columns, rows, metrics, opening, plan.to_dict(), [plan])
-        report = why.why_report(read, story)
+        report = await in_thread(partial(why.why_report, read, story))
         if layouts:
             pages = why.wants_pages(*shape)
             async with self._source.runtime.deadline(self.url):
@@ -520,7 +523,7 @@ class File(Unpicklable):
             operation.metrics.rows_returned = plan.file_scan.rows_matched
         if len(tables) == 1:
             return plan, tables[0]
-        return plan, one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)
+        return plan, await joined(runtime, tables, plan.shape.schema)
 
 
 def _layout(source: ObjectSource, version: FileVersion) -> Inspection:

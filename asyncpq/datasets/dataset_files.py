@@ -120,7 +120,7 @@ class SameRequest:
         return search() if self.steps <= INLINE_STEPS else await self._state.runtime.in_thread(search)
 
 
-FILES_A_STEP: Final = 100  # whose statistics are searched
+FILES_A_STEP: Final = 10  # whose statistics are searched
 _COUNTED_A_STEP: Final = 5  # whose known rows are summed up
 _FEW_FILES: Final = 4  # of so few planned files, nothing is concluded for the others
 
@@ -438,7 +438,7 @@ class DatasetFiles:
         """
 
         async def describe(opened: OpenedFile) -> Plan | None:
-            return opened.describe(scan=self._scan)
+            return await opened.describe(scan=self._scan)
 
         async with aclosing(self.described(describe)) as plans:
             return [plan async for plan in plans if plan is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
@@ -41,7 +42,7 @@ async def inspect_dataset(state: DatasetState, operation: Operation, *, pages: b
             operation,
             lambda opened, metrics: inspect_version(opened.source, opened.version, metrics, pages=pages),
         )
-    return _described(state, files, sample, operation.metrics)
+    return await state.runtime.in_thread(partial(_described, state, files, sample, operation.metrics))
 
 
 def _described(
@@ -93,15 +94,20 @@ async def lint_dataset(state: DatasetState, operation: Operation, columns: Seque
         found = await of_file(state, file, operation, lint)
         if found is not None:
             linted.append(found)
-    lake = LakeFacts(
-        sizes=[file.size for file in files],
-        deletes=sum(file.deletes is not None for file in files),
-        tables=[table for index in state.source.indexes for table in index["tables"]],
-        prices=prices,
-        first_bytes=runtime.options.requests.tail_bytes,
-        tail_bytes=runtime.tail_sizes.guess(state.url),
-    )
-    return lint_document(state.url, linted, lint_lake(lake, linted), prices_text(prices), operation)
+    tables = [table for index in state.source.indexes for table in index["tables"]]
+
+    def document() -> Lint:
+        lake = LakeFacts(
+            sizes=[file.size for file in files],
+            deletes=sum(file.deletes is not None for file in files),
+            tables=tables,
+            prices=prices,
+            first_bytes=runtime.options.requests.tail_bytes,
+            tail_bytes=runtime.tail_sizes.guess(state.url),
+        )
+        return lint_document(state.url, linted, lint_lake(lake, linted), prices_text(prices), operation)
+
+    return await runtime.in_thread(document)
 
 
 async def of_file(
@@ -145,13 +151,23 @@ class DatasetStory:
         self._story = why.Story(scan=verb == "scan")
         operation.metrics.trace = self._story.trace
 
-    def plans(self) -> list[Plan]:
+    async def plans(self) -> list[Plan]:
         """Return the plans of the files that were planned, after the read has ended."""
-        return [*self._story.plans().values()]
+        return [*(await self._state.runtime.in_thread(self._story.plans)).values()]
 
     async def report(self, files: DatasetFiles, plan: DatasetPlan, rows: int, *, layouts: bool) -> why.WhyReport:
         """Return the report on the read of ``files``, which has ended. ``plan``: its plan; ``rows``: number of rows
         that it returned; ``layouts``: include the layouts of files that were read."""
+        report, read = await self._state.runtime.in_thread(partial(self._report, files, plan, rows))
+        if layouts:
+            for file in read[: why.MAX_LAYOUTS]:
+                layout = await of_file(self._state, file, self._later(), _layout)
+                if layout is not None:
+                    report.add_layout(layout)
+        return report
+
+    def _report(self, files: DatasetFiles, plan: DatasetPlan, rows: int) -> tuple[why.WhyReport, list[DataFile]]:
+        """Return the report without layouts, and the files that were read."""
         metrics, story = self._operation.metrics, self._story
         # Names as the listing has them: a handle's url may be longer, such as that of a path relative to the folder.
         planned = {
@@ -182,13 +198,7 @@ class DatasetStory:
             plans=[*plan.files, *plan.files_empty],
             lake=lake,
         )
-        report = why.why_report(read, story)
-        if layouts:
-            for file in [*opened.values()][: why.MAX_LAYOUTS]:
-                layout = await of_file(self._state, file, self._later(), _layout)
-                if layout is not None:
-                    report.add_layout(layout)
-        return report
+        return why.why_report(read, story), [*opened.values()]
 
     def _later(self) -> Operation:
         """Return an operation for requests that are sent for the report, so that they do not count towards the

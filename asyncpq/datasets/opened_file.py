@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -275,7 +276,7 @@ class OpenedFile:
         """Whether the version is known to be the object's, as far as the cache policy asks."""
         return self._is_current or self.source.freshness.policy.kind == "immutable"
 
-    def describe(self, *, scan: bool) -> Plan | None:
+    async def describe(self, *, scan: bool) -> Plan | None:
         """Return the plan that ``explain()`` shows; None if the file was ruled out before it was planned."""
         if self.plan is None or self._preparation is None:
             return None
@@ -286,7 +287,8 @@ class OpenedFile:
 
             return inspect_memory(source, version)
 
-        return replace(describe(self._preparation, self.plan, scan=scan), layout=layout)
+        described = partial(describe, self._preparation, self.plan, scan=scan)
+        return replace(await source.runtime.in_thread(described), layout=layout)
 
     async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Return the jobs that read the planned rows, each of about ``unit_bytes`` fetched bytes; a single job if

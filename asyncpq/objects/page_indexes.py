@@ -7,6 +7,7 @@ learnt from a chunk with a page that begins inside a row, or whose pages depend 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -233,13 +234,24 @@ class PageIndexes:
     def _decode(
         self, missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]], data: Mapping[ContentKey, bytes]
     ) -> bool:
-        """Decode the fetched indexes and keep them in memory; return whether all are usable."""
-        metrics, memory, good = self.read.metrics, self.read.source.runtime.memory, True
+        """Decode the fetched indexes and keep them in memory; return whether all are usable. Of many reads that fetched
+        an index at once, the first one decodes it."""
+        metrics, runtime, good = self.read.metrics, self.read.source.runtime, True
+        memory = runtime.memory
         # locations come first: bounds are counted against them
-        for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
+        missing = sorted(missing, key=lambda item: item[1].kind != "offset_index")
+        beside = len(runtime.calls) > 1
+        known = memory.get_many([key for _, key, _ in missing]) if beside else itertools.repeat(None, len(missing))
+        for (request, key, chunk), held in zip(missing, known, strict=True):
             place = (request.row_group, request.leaf)
             parsed: OffsetIndex | PageZones
             try:
+                if isinstance(held, OffsetIndex):
+                    self.offsets[place] = held
+                    continue
+                if isinstance(held, PageZones):
+                    self.zones[place] = held
+                    continue
                 if key.kind == "offset_index":
                     parsed = _offset_index(data[key], chunk, self._num_rows(request))
                     check_page_sizes(parsed, chunk_stop=chunk.stop)

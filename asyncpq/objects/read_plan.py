@@ -17,7 +17,7 @@ import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field as dataclass_field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.prices import Prices
@@ -70,6 +70,8 @@ DECODED_AHEAD = 4
 # Of so many rows, the filter compares dictionaries before indices are expanded, and pages of texts are searched for its
 # literals before they are decoded.
 MANY_ROWS = 32_768
+# Row groups that share a unit, since each takes the event loop some 20 microseconds.
+_MOST_PIECES: Final = 512
 
 
 class Item(NamedTuple):
@@ -259,10 +261,13 @@ class FetchPlan:
                     size += column.num_bytes
         return size
 
-    def units(self, unit_bytes: int) -> list[Unit]:
+    def units(self, unit_bytes: int | None) -> list[Unit]:
         """Divide the plan into units of about ``unit_bytes`` compressed bytes, late columns included; small row groups
-        share a unit."""
+        share a unit, up to :data:`_MOST_PIECES`. With None, all of the plan is one unit."""
         units: list[Unit] = []
+        most = len(self.row_groups) if unit_bytes is None else _MOST_PIECES
+        if unit_bytes is None:
+            unit_bytes = 1 << 62
         pieces: list[RowGroupPiece] = []
         size = 0
         for group in self.row_groups:
@@ -271,7 +276,7 @@ class FetchPlan:
                 num_bytes = piece.late_bytes
                 for item in piece.items:
                     num_bytes += item.stop - item.start
-                if pieces and size + num_bytes > unit_bytes:
+                if pieces and (size + num_bytes > unit_bytes or len(pieces) >= most):
                     units.append(Unit(tuple(pieces), size))
                     pieces, size = [], 0
                 if pieces and pieces[-1].row_group is group:  # threads decode the pieces of a unit concurrently

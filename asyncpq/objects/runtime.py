@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from contextvars import Context
 from copy import copy
@@ -196,10 +197,11 @@ class Deadlines:
     the calls of a lookup in memory.
     """
 
-    __slots__ = ("running", "timeout_s", "timer")
+    __slots__ = ("running", "timeout_s", "timer", "turns")
 
-    def __init__(self, timeout_s: float | None) -> None:
+    def __init__(self, timeout_s: float | None, turns: LoopTurns) -> None:
         self.timeout_s: float | None = timeout_s
+        self.turns = turns
         self.running: dict[Deadline, float] = {}  # when they end, by time.monotonic(); in the order of their ends
         self.timer: asyncio.TimerHandle | None = None  # set for the first deadline, or an earlier one that is over
 
@@ -249,11 +251,17 @@ class Deadline:
     async def __aenter__(self) -> None:
         self._task = task = asyncio.current_task()
         deadlines = self._deadlines
-        if task is not None and deadlines.timeout_s is not None:
+        if task is not None:
             self._cancelling = task.cancelling()
-            deadlines.running[self] = time.monotonic() + deadlines.timeout_s
-            if deadlines.timer is None:
+            timeout_s = deadlines.timeout_s
+            deadlines.running[self] = math.inf if timeout_s is None else time.monotonic() + timeout_s
+            if deadlines.timer is None and timeout_s is not None:
                 deadlines.arm()
+        try:  # reads of what is in memory wait for nothing else: thousands would run without a pause
+            await deadlines.turns.turn()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -360,7 +368,8 @@ class Runtime:
         self._scoped: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self.scope: str = ""  # of :meth:`scoped`
         self.takes_table_options: bool = True  # loaded tables are read with their own storage options
-        self._deadlines = Deadlines(options.retry.read_timeout_s)
+        self._deadlines = Deadlines(options.retry.read_timeout_s, self.turns)
+        self.calls: Sized = self._deadlines.running  # reads that run now
 
     # -- life -------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ from asyncpq.reports.lookup_cost import (
     zones_of,
     zones_of_values,
 )
-from asyncpq.scan.executor import OneFile, ScanExecutor, one_table
+from asyncpq.scan.executor import OneFile, ScanExecutor, joined
 from asyncpq.scan.file_planner import ScanPlanner
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
@@ -102,7 +102,8 @@ async def lint_version(
         ColumnNotFoundError, AmbiguousColumnError: a name of ``columns`` is not that of one column.
     """
     layout = await load_layout(source, version, operation.metrics, pages=True)
-    keys = _key_leaves(layout) if columns is None else _named_leaves(layout, columns)
+    in_thread = source.runtime.in_thread
+    keys = _named_leaves(layout, columns) if columns is not None else await in_thread(partial(_key_leaves, layout))
     ratios = await _ratios(layout, operation)
     distinct = await _distinct(layout, operation)
     single = await _has_single_pages(layout, operation)
@@ -111,18 +112,18 @@ async def lint_version(
     for leaf in keys:
         zones, exact = await _zones(layout, leaf, operation)
         model = _model(layout, leaf, learns=one_of_many)
-        subject = Subject(layout, leaf, model, shape_of(layout, leaf), zones, exact, ratios, distinct, single)
-        subjects[leaf.dotted] = subject
-        found = await source.runtime.in_thread(partial(_findings, subject))
-        findings += found
-    findings += await source.runtime.in_thread(lambda: list(_file_findings(layout)))
+        shape = await in_thread(partial(shape_of, layout, leaf))
+        make = partial(Subject, layout, leaf, model, shape, zones, exact, ratios, distinct, single)
+        subject = subjects[leaf.dotted] = await in_thread(make)
+        findings += await in_thread(partial(_findings, subject))
+    findings += await in_thread(lambda: list(_file_findings(layout)))
     return Linted(
         ordered(findings),
         [leaf.dotted for leaf in keys],
         subjects,
         version.metadata.num_rows,
         version.size,
-        {leaf.dotted: _ends(layout, leaf) for leaf in keys},
+        await in_thread(lambda: {leaf.dotted: _ends(layout, leaf) for leaf in keys}),
     )
 
 
@@ -219,7 +220,7 @@ def _ends(layout: FileLayout, leaf: Leaf) -> tuple[object, object] | None:
 async def _zones(layout: FileLayout, leaf: Leaf, operation: Operation) -> tuple[KeyZones, KeyZones | None]:
     """Return the zones (ranges of rows with bounds) by which reads prune a key column, and the exact zones of its
     values; None instead of the exact zones if the values did not have to be read."""
-    zones = zones_of(layout, leaf)
+    zones = await layout.source.runtime.in_thread(partial(zones_of, layout, leaf))
     places = [(group.ordinal, leaf.index) for group in layout.version.metadata.row_groups if group.num_rows]
     chunks = [layout.chunks[place].chunk for place in places if place in layout.chunks]
     paged = all(place in layout.indexes.zones for place in places)
@@ -262,7 +263,7 @@ async def _readable_rows(
         operation.metrics.add_part(part.metrics)
     plan = file.plan
     assert plan is not None, "a file that was read was planned"
-    return one_table([batch for table in tables for batch in table.to_batches()], plan.shape.schema)
+    return await joined(source.runtime, tables, plan.shape.schema)
 
 
 async def _ratios(layout: FileLayout, operation: Operation) -> dict[int, float]:

@@ -284,7 +284,7 @@ class LookupModel:
         known = estimate(groups, prices, matches, max(-(-min(units, 1) // DECODED_AHEAD), 1))
         late = bool(self.others) and known.two_rounds_s < known.one_round_s
         plan = FetchPlan(tuple(groups), late, self.prices, lambda: known)
-        for unit in plan.units(1 << 62 if whole else self.limits.unit_bytes):
+        for unit in plan.units(None if whole else self.limits.unit_bytes):
             spans = [(item.start, item.stop) for piece in unit.pieces for item in piece.items]
             tally.round(self.prices.requests([span for span in spans if span[0] < tail_start]))
         if not late:

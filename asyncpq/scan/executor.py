@@ -431,3 +431,15 @@ def one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     if len(schema) or not batches:
         return pa.Table.from_batches(batches, schema=schema)
     return counted(sum(batch.num_rows for batch in batches))
+
+
+async def joined(runtime: Runtime, parts: Sequence[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Do what :func:`one_table` does with the batches of ``parts``; in a thread if there are many."""
+
+    def join() -> pa.Table:
+        batches: list[pa.RecordBatch] = []
+        for part in parts:
+            batches += part.to_batches() if isinstance(part, pa.Table) else (part,)
+        return one_table(batches, schema)
+
+    return await runtime.off_loop(join, len(parts))

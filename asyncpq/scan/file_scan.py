@@ -37,6 +37,7 @@ _UNITS_AHEAD = 3  # at least: one is consumed or decoded
 _NUM_PLANNED = attrgetter("rows.num_rows")
 _SETS = 16  # of columns, for each thread that decodes them
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
+_FEW_CALLS = 16  # at once: the event loop runs a step of each in some milliseconds
 _INLINE_GROWTH = 16  # the event loop decodes to at most this many times inline_decode_bytes
 
 Arrived: TypeAlias = list[tuple[ContentKey, Any]]  # the items of a piece, by cache key, in its order
@@ -174,10 +175,10 @@ class FileScan:
         self._whole = unit_bytes is None
         if self._keeper.may_stream:
             self._keeper.stream_chunks(self.plan.row_groups)
-        cut = partial(self.plan.units, 1 << 62) if unit_bytes is None else partial(self._cut, unit_bytes)
+        cut = partial(self.plan.units, None) if unit_bytes is None else partial(self._cut, unit_bytes)
         num_chunks = 0
         for group in self.plan.row_groups:
-            num_chunks += len(group.columns)
+            num_chunks += len(group.columns) or 1
         return cut() if num_chunks <= INLINE_STEPS else await self.read.source.runtime.in_thread(cut)
 
     @property
@@ -224,6 +225,12 @@ class FileScan:
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; return its matching rows, one table for each row group. Units of one row group
         must be run in order."""
+        if self._rows_only and self._shape.filter is None:  # all rows of the file, as its footer counts them
+            rows = sum([group.rows.num_rows for group in self.plan.row_groups])
+            self._rows_seen += rows
+            self.rows_matched += rows
+            self.read.metrics.rows_scanned += rows
+            return []
         (first, *others) = unit.pieces
         if not others:
             return await self.decode(unit, await self.fetch(first.items))
@@ -335,7 +342,7 @@ class FileScan:
         limits = runtime.options.limits
         size = _num_bytes(fetched)
         threads = 1 if size < 2 * limits.inline_decode_bytes else max(1, limits.decode_threads)
-        few = size < limits.inline_decode_bytes and len(fetched.keys) <= _INLINE_PARTS
+        few = size < limits.inline_decode_bytes and max(len(fetched.keys), len(unit.pieces)) <= _INLINE_PARTS
         room = limits.inline_decode_bytes * _INLINE_GROWTH
         if self._shape.filter is not None:
             room //= self._shape.filter.cost
@@ -356,6 +363,8 @@ class FileScan:
             self.read.share(rest.parts, scan=self.read.scan)
             return [next(emitted) if isinstance(step, _Match) else step for step in steps]
         if few:
+            if len(runtime.calls) > _FEW_CALLS:
+                await runtime.turns.turn()
             return await self._decode_few(unit, fetched, room)
         return await runtime.in_thread(lambda: self._decode_all(unit, fetched))
 

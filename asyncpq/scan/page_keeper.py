@@ -112,7 +112,15 @@ class PageKeeper:
                 decoding[item.column].dictionary = value
 
     def _add_dictionary(self, reader: RowGroupReader, item: Item, key: ContentKey, page: bytes) -> None:
-        """Pass a fetched dictionary page to ``reader``, and put the dictionary into memory: decoded, if it can be."""
+        """Pass a fetched dictionary page to ``reader``, and put the dictionary into memory: decoded, if it can be.
+
+        Of many reads that fetched it at once, the first one decodes it: a thousand lookups would take 4 GB.
+        """
+        beside = self.use_decoded and len(self._read.source.runtime.calls) > 1
+        held = self._memory.get(key, scan=True) if beside else None
+        if isinstance(held, Dictionary):
+            reader.sources.decoding[item.column].dictionary = held
+            return
         made = reader.add_dictionary(item, page)
         if made is None:
             if self._read.admit:

@@ -64,6 +64,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 _WEIGHT: Final = attrgetter("weight")
 _NONE: Final = RowRanges.empty()
 _KEPT_GROUPS: Final = 32  # row groups whose index requests are kept for each combination of columns
+_GROUP_STEPS: Final = 0.1  # that a row group takes without its columns
 _PAGES_A_STEP: Final = 64  # are searched and checked in the time of a step of Runtime.off_loop
 _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the time that is saved
 
@@ -97,19 +98,17 @@ class PagePlanner:
             self.prune = self.where
         in_thread = read.source.runtime.in_thread
         steps = 0 if type(self.prune) is Comparison else predicate_steps(self.prune)
-        num_chunks = len(version.metadata.row_groups) * len(self.columns.bounded) + steps
-        kept, statistics = self._row_groups() if num_chunks <= INLINE_STEPS else await in_thread(self._row_groups)
-        candidates = _candidates(self.rows, kept, self.limit if self.where is None else None)
+        num_chunks = len(version.metadata.row_groups) * (len(self.columns.bounded) or _GROUP_STEPS) + steps
+        few = num_chunks <= INLINE_STEPS
+        kept, statistics, candidates = self._row_groups() if few else await in_thread(self._row_groups)
         proven, rows_known = _NONE, 0
         # The keys of a lookup hardly ever match all rows of a row group, so lookups skip this search.
-        if statistics is not None and self.prune is self.where and (read.scan or self.rows_only):
-            proven = statistics.all_match
-        if proven is not _NONE and proven:
-            metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
-            if self.rows_only:  # rows that are only counted need not be read
-                rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
-                candidates = [item for item in candidates if item[0] not in proven]
-        filters = self._filters() if self.columns.with_filters is not False and candidates else None
+        if read.scan or self.rows_only:
+            prove = partial(self._proven, candidates, statistics)
+            proven, rows_known, candidates = prove() if few else await in_thread(prove)
+        filters = None
+        if self.columns.with_filters is not False and candidates:
+            filters = self._filters() if few else await in_thread(self._filters)
         if filters is not None:
             await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
             candidates = [item for item in candidates if item[0] not in filters.dropped]
@@ -117,8 +116,12 @@ class PagePlanner:
         to_filter: list[tuple[int, RowRanges, bool]] = []
         for ordinal, rows in candidates:
             to_filter.append((ordinal, rows, filtered and (proven is _NONE or ordinal not in proven)))
-        indexes = await self._fetch_indexes(to_filter, pruned_before=pruned_before)
-        num_chunks = len(to_filter) * (len(self.columns.leaves) + steps)
+        num_chunks = len(to_filter) * ((len(self.columns.leaves) or _GROUP_STEPS) + steps)
+        list_indexes = partial(self._index_requests, to_filter, pruned_before=pruned_before)
+        wanted = list_indexes() if num_chunks <= INLINE_STEPS else await in_thread(list_indexes)
+        indexes = PageIndexes(read)
+        if wanted:
+            await indexes.fetch(wanted)
         for locations in indexes.offsets.values():
             num_chunks += len(locations.first_rows) // _PAGES_A_STEP
         values = None if statistics is None else statistics.values
@@ -146,23 +149,40 @@ class PagePlanner:
             if place is not None:
                 self.columns.apart.add(place)
 
-    def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None]:
-        """Return the ordinals of the row groups that may have matching rows, and how statistics pruned; None if they
-        were not used."""
+    def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None, list[tuple[int, RowRanges]]]:
+        """Return the ordinals of the row groups that may have matching rows; how statistics pruned, None if they were
+        not used; and the row groups to read, with their rows."""
         metrics, num_groups = self.read.metrics, len(self.read.version.metadata.row_groups)
         metrics.row_groups_total = num_groups
         if isinstance(self.where, Constant):  # false or null: no row matches
-            return RowRanges.empty(), None
+            return _NONE, None, []
         accessed = self.rows.ordinals if self.rows.selected else self.rows.scanned
         if self.prune is None:
-            return accessed, None
+            return accessed, None, _candidates(self.rows, accessed, self.limit if self.where is None else None)
         trust = self.read.source.runtime.options.read.trust_statistics
         zones = (self.columns.zones or row_group_zones(self.read.version, self.columns)) if trust else {}
         verdict = RowGroupPruning(self.prune, zones, num_groups)
         if verdict.kept.num_rows == num_groups:
             for reason in verdict.reasons:
                 metrics.fall_back(reason)
-        return verdict.kept if accessed.num_rows == num_groups else accessed & verdict.kept, verdict
+        kept = verdict.kept if accessed.num_rows == num_groups else accessed & verdict.kept
+        return kept, verdict, _candidates(self.rows, kept, None)
+
+    def _proven(
+        self, candidates: list[tuple[int, RowRanges]], statistics: RowGroupPruning | None
+    ) -> tuple[RowRanges, int, list[tuple[int, RowRanges]]]:
+        """Return the ordinals of the row groups all of whose rows are proven to match; how many rows need not be read,
+        since they are only counted; and the row groups that are left to read."""
+        if statistics is None or self.prune is not self.where:
+            return _NONE, 0, candidates
+        proven = statistics.all_match
+        if not proven:
+            return _NONE, 0, candidates
+        self.read.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
+        if not self.rows_only:
+            return proven, 0, candidates
+        left = [item for item in candidates if item[0] not in proven]
+        return proven, sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven]), left
 
     def _filters(self) -> RowGroupFilters | None:
         """Return the Bloom filters that may rule out row groups; None if no such filter exists."""
@@ -173,33 +193,30 @@ class PagePlanner:
             return None
         return row_group_filters(self.read, self.prune, columns.bounded)
 
-    async def _fetch_indexes(
+    def _index_requests(
         self, candidates: Sequence[tuple[int, RowRanges, bool]], *, pruned_before: bool
-    ) -> PageIndexes:
-        """Fetch the page indexes that may rule out pages: by the filter, or because only some rows are read.
+    ) -> list[IndexRequest]:
+        """Return requests for page indexes that may rule out pages: by the filter, or because only some rows are read.
 
         ``candidates`` are the row groups to read: ordinal, rows, and whether the filter applies to them.
         ``pruned_before``: an index of the dataset has applied the filter to pages, so the bounds of pages are not
         needed.
         """
-        indexes = PageIndexes(self.read)
+        wanted: list[IndexRequest] = []
         where, columns = self.where, self.columns
         if where is None and self.limit is None and not self.rows.selected:
-            return indexes
-        wanted: list[IndexRequest] = []
+            return wanted
         bounded: set[int] = set()
         if where is not None and not pruned_before and self.read.source.runtime.options.read.trust_statistics:
             bounded = columns.bounded_leaves
         for ordinal, rows, filtered in candidates:
             if filtered:
-                wanted += columns.requests.get((ordinal, bool(bounded))) or self._index_requests(ordinal, bounded)
+                wanted += columns.requests.get((ordinal, bool(bounded))) or self._requests_of(ordinal, bounded)
             elif (where is not None and self.limit is not None) or self._skips_pages(ordinal, rows):
                 wanted += [IndexRequest(ordinal, item.leaf, False) for item in columns.unfiltered]
-        if wanted:
-            await indexes.fetch(wanted)
-        return indexes
+        return wanted
 
-    def _index_requests(self, ordinal: int, bounded: Collection[int]) -> list[IndexRequest]:
+    def _requests_of(self, ordinal: int, bounded: Collection[int]) -> list[IndexRequest]:
         """Return the requests for the page indexes of a row group to which the filter applies; for the leaf columns
         ``bounded`` with their bounds. Lookups that differ only in their keys share them."""
         columns = self.columns

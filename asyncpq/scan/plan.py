@@ -284,7 +284,7 @@ def describe(
     requests: list[PlannedRequest] = []
     cached = 0
     missed: list[int] = []  # first bytes of parts that are fetched
-    for unit in plan.units(1 << 62 if whole else options.limits.unit_bytes):
+    for unit in plan.units(None if whole else options.limits.unit_bytes):
         missing: list[tuple[Item, str]] = []
         for piece in unit.pieces:
             for item in piece.items:

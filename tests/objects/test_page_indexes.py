@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from itertools import pairwise
@@ -296,3 +297,21 @@ async def test_long_indexes_are_parsed_in_threads(tmp_path: Path, monkeypatch: p
             file = await session.open_file(str(path))
             assert (await file.lookup({"id": 77})).num_rows == 1
     assert threads == {10: {True}, 3000: {False}}
+
+
+async def test_reads_at_once_decode_an_index_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pages.parquet"
+    options: dict[str, Any] = {"max_rows_per_page": 10, "write_batch_size": 10, "use_dictionary": False}
+    pq.write_table(pa.table({"id": range(1000)}), path, write_page_index=True, **options)
+    decoded: list[bytes] = []
+
+    def decode(data: bytes) -> Any:
+        decoded.append(data)
+        return decode_offset_index(data)
+
+    monkeypatch.setattr(page_indexes, "decode_offset_index", decode)
+    async with asyncpq.Session(limits=asyncpq.LimitOptions(decode_threads=0)) as session:
+        file = await session.open_file(str(path))
+        found = await asyncio.gather(*[file.lookup({"id": number}) for number in range(20)])
+    assert [table.num_rows for table in found] == [1] * 20
+    assert len(decoded) == 1

@@ -139,3 +139,11 @@ def test_a_second_round_pays_for_its_wait_and_the_pages_that_are_expected() -> N
     assert again.two_rounds_s == pytest.approx(first + late[None] + 0.2)
     # one value in many files: its second round is waited for, its pages are another file's
     assert estimate([group], prices, 0.01, 1).two_rounds_s == pytest.approx(first + 0.1)
+
+
+def test_row_groups_share_a_unit_up_to_some_hundred() -> None:
+    rows = RowRanges.all(NUM_ROWS)
+    groups = tuple(RowGroupPlan(ordinal, NUM_ROWS, rows, (whole(0, rows),), False) for ordinal in range(1100))
+    plan = FetchPlan(groups, False, PRICES, partial(estimate, groups, PRICES, None, 1))
+    assert [len(unit.pieces) for unit in plan.units(1 << 30)] == [512, 512, 76]
+    assert [len(unit.pieces) for unit in plan.units(None)] == [1100]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.metrics import RequestRecord
-from asyncpq.reports import why
+from asyncpq.reports import lint, why
 from asyncpq.reports.documents import TimeSplit, Why
 from asyncpq.reports.why import why_text
+from asyncpq.scan import plan
 from asyncpq.testing import Fault, ObjectServer
 from tests.parquet_bytes import parquet_bytes
 from tests.reports.counted_time import counted_time
@@ -375,3 +377,22 @@ def test_names_do_not_change_the_terminal(tmp_path: Path) -> None:
     document = story(tmp_path)
     document["where"], document["keys"], document["url"] = "\x1b[31mred == 1", None, "a\x1b]0;title\x07.parquet"
     assert "\x1b" not in why_text(document)
+
+
+async def test_reports_on_many_row_groups_are_made_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, threads = tmp_path / "groups.parquet", list[bool]()
+    pq.write_table(pa.table({"id": range(200)}), path, row_group_size=1, write_page_index=True)
+    for module, name in ((plan, "describe"), (why, "why_report"), (lint, "shape_of")):
+        make = getattr(module, name)
+
+        def made(*args: Any, make: Any = make, **keywords: Any) -> Any:
+            threads.append(threading.current_thread() is threading.main_thread())
+            return make(*args, **keywords)
+
+        monkeypatch.setattr(module, name, made)
+    async with asyncpq.open_file(str(path)) as file:
+        await file.plan(where=col("id") > 50)
+        await file.why(where=col("id") > 50)
+        await file.lint()
+    assert len(threads) >= 3
+    assert not any(threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 from pathlib import Path
@@ -12,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq.decoding.page import Dictionary
+from asyncpq.decoding.row_group_reader import RowGroupReader
+from asyncpq.objects.read_plan import Item
 from asyncpq.testing import ObjectServer
 from tests.costs import cost_of
 from tests.parquet_bytes import parquet_bytes
@@ -187,3 +191,22 @@ async def test_filters_of_many_units_keep_more_of_them_ahead_than_scans() -> Non
                 answered = min(request.began + (request.first_byte_s or 0.0) for request in data)
                 ahead.append(sum(request.stop - request.start for request in data if request.began < answered))
             assert ahead[0] > 4_000_000 > ahead[1]
+
+
+async def test_lookups_at_once_decode_a_dictionary_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "texts.parquet"
+    table = pa.table({"id": range(1000), "text": [f"text {row % 500}" for row in range(1000)]})
+    pq.write_table(table, path, write_page_index=True)
+    decoded: list[int] = []
+    add = RowGroupReader.add_dictionary
+
+    def counted(reader: RowGroupReader, item: Item, page: bytes) -> Dictionary | None:
+        decoded.append(item.leaf)
+        return add(reader, item, page)
+
+    monkeypatch.setattr(RowGroupReader, "add_dictionary", counted)
+    async with asyncpq.Session(limits=asyncpq.LimitOptions(decode_threads=0)) as session:
+        file = await session.open_file(str(path))
+        found = await asyncio.gather(*[file.lookup({"text": f"text {number}"}, columns=["id"]) for number in range(20)])
+    assert [table.column("id").to_pylist() for table in found] == [[number, number + 500] for number in range(20)]
+    assert sorted(decoded) == [0, 1]
