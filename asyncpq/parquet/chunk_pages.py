@@ -7,8 +7,6 @@ footer and the OffsetIndex. ``PageWalker`` cuts a chunk's bytes into pages as th
 from __future__ import annotations
 
 import enum
-import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -24,18 +22,7 @@ from asyncpq.parquet.column_chunk import (
     zigzag_number,
 )
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.thrift import (
-    COUNT32,
-    STATISTICS,
-    STOP_BYTE,
-    VARINT32,
-    CompactReader,
-    EndOfDataError,
-    Fields,
-    LatePattern,
-    any_of,
-    optional,
-)
+from asyncpq.parquet.thrift import BINARY, FALSE, I32, I64, TRUE, CompactReader, EndOfDataError, Fields
 from asyncpq.records import NamedTuple, dataclass
 
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
@@ -45,30 +32,16 @@ _UNCOMPRESSED: Final = 3  # position of PageHeader.uncompressed_size: of pages w
 PAGE_HEADER_FIELDS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
 _WINDOW: Final = 4096
-_IS_COMPRESSED_FALSE: Final = b"\x12"
 
-# Headers of pages as writers write them, all fields in the order of their ids. Groups: uncompressed
-# and compressed size, CRC, and the numbers of the inner struct. Unusual headers, also those with a negative
-# number, do not match and are read by CompactReader.
-_COUNT: Final = rb"\x15(" + COUNT32 + b")"
-_CRC: Final = rb"\x15(" + VARINT32 + b")"
-_DATA_PAGE: Final = LatePattern(
-    rb"\x15\x00" + _COUNT * 2 + any_of(_CRC + rb"\x1c", rb"\x2c") + _COUNT * 4
-    + optional(rb"\x1c" + STATISTICS) + STOP_BYTE * 2
-)  # fmt: skip
-_DICTIONARY_PAGE: Final = LatePattern(
-    rb"\x15\x04"
-    + _COUNT * 2
-    + any_of(_CRC + rb"\x3c", rb"\x4c")
-    + _COUNT * 2
-    + optional(rb"[\x11\x12]")
-    + STOP_BYTE * 2
-)
-_DATA_PAGE_V2: Final = LatePattern(
-    rb"\x15\x06" + _COUNT * 2 + any_of(_CRC + rb"\x4c", rb"\x5c") + _COUNT * 6
-    + any_of(rb"([\x11\x12])" + optional(rb"\x1c" + STATISTICS), optional(rb"\x2c" + STATISTICS))
-    + STOP_BYTE * 2
-)  # fmt: skip
+# Headers as most writers write them: integers, of which a fourth is the CRC, and a struct that begins with integers,
+# all in the order of their ids. An i32 field whose id follows that of the field before it begins with the byte 0x15.
+_NEXT_I32: Final = 0x15
+#: How many integers the struct begins with, by type of the page, number of the header's integers, and first byte of the
+#: struct.
+_STRUCTS: Final = {(0, 3, 0x2C): 4, (0, 4, 0x1C): 4, (2, 3, 0x4C): 2, (2, 4, 0x3C): 2, (3, 3, 0x5C): 6, (3, 4, 0x4C): 6}
+_TRUE_FIELD: Final = 0x11  # _TRUE_FIELD, _FALSE_FIELD: a bool field after the integers
+_FALSE_FIELD: Final = 0x12
+_STATISTICS: Final = (0x1C, 0x2C)  # begin the statistics, after the bool or without it
 WRONG_NUM_ROWS: Final = "its V2 pages claim other rows than they hold"
 WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its pages"
 
@@ -116,77 +89,93 @@ def decode_page_header(
     the bytes are not a page header, or a size or count is negative or missing; ResourceLimitError if the header is
     longer than ``max_bytes``.
     """
-    start = data[offset : offset + 2]
-    if start == b"\x15\x00" and (match := _DATA_PAGE.match(data, offset)) is not None:
-        header = _data_page(match)
-    elif start == b"\x15\x06" and (match := _DATA_PAGE_V2.match(data, offset)) is not None:
-        header = _data_page_v2(match)
-    elif start == b"\x15\x04" and (match := _DICTIONARY_PAGE.match(data, offset)) is not None:
-        header = _dictionary_page(match)
-    else:
+    try:
+        header = _usual_header(data, offset)
+    except IndexError:  # the bytes end
+        header = None
+    if header is None:
         return _unusual_header(data, offset, max_bytes, complete)
     if header.header_size > max_bytes:
         raise _too_long(max_bytes)
     return header
 
 
-def _data_page(match: re.Match[bytes]) -> PageHeader:
-    uncompressed, compressed, crc, *others = match.groups()
-    size, count, encoding, def_encoding, rep_encoding = _numbers_alike(uncompressed, *others)
-    start, stop = match.span()
-    return PageHeader(
-        PageType.DATA_PAGE,
-        stop - start,
-        zigzag_number(compressed),
-        size,
-        None if crc is None else zigzag_number(crc) & 0xFFFFFFFF,
-        count,
-        encoding,
-        def_encoding=def_encoding,
-        rep_encoding=rep_encoding,
-    )
+def _usual_header(data: bytes | memoryview, offset: int) -> PageHeader | None:
+    """Decode a header as most writers write it, in half of the time of :func:`_unusual_header`; None for any other,
+    also a damaged one, and for statistics longer than 127 bytes. Raises IndexError if the bytes end.
 
-
-@functools.lru_cache(256)
-def _numbers_alike(*raw: bytes) -> tuple[int, ...]:
-    """Decode the numbers that most pages of a chunk have in common."""
-    return tuple(map(zigzag_number, raw))
-
-
-def _data_page_v2(match: re.Match[bytes]) -> PageHeader:
-    uncompressed, compressed, crc, num_values, num_nulls, num_rows = match.groups()[:6]
-    encoding, def_levels, rep_levels, is_compressed = match.groups()[6:]
-    start, stop = match.span()
-    return _checked_v2(
-        PageHeader(
-            PageType.DATA_PAGE_V2,
-            stop - start,
-            zigzag_number(compressed),
-            zigzag_number(uncompressed),
-            None if crc is None else zigzag_number(crc) & 0xFFFFFFFF,
-            zigzag_number(num_values),
-            zigzag_number(encoding),
-            zigzag_number(num_rows),
-            zigzag_number(num_nulls),
-            def_levels_bytes=zigzag_number(def_levels),
-            rep_levels_bytes=zigzag_number(rep_levels),
-            is_compressed=is_compressed != _IS_COMPRESSED_FALSE,
+    A regular expression takes two thirds of this time once it is compiled, for 3 ms: that is as long as 2,000 headers.
+    """
+    outer, pos = _integers(data, offset)
+    inner, end = _integers(data, pos + 1)
+    if len(outer) < 3 or len(inner) != _STRUCTS.get((outer[0], len(outer), data[pos])):
+        return None
+    flag = data[end]
+    if flag == _TRUE_FIELD or flag == _FALSE_FIELD:
+        end += 1
+    if data[end] in _STATISTICS:
+        end = _after_statistics(data, end + 1)
+    if data[end] or data[end + 1] or outer[1] < 0 or outer[2] < 0 or min(inner) < 0:  # not the end of both structs
+        return None
+    size, crc = end + 2 - offset, outer[3] & 0xFFFFFFFF if len(outer) == 4 else None
+    if len(inner) == 4:
+        values, encoding, definition, repetition = inner
+        return PageHeader(
+            PageType.DATA_PAGE, size, outer[2], outer[1], crc, values, encoding, None, None, definition, repetition
         )
+    if len(inner) == 2:
+        return PageHeader(PageType.DICTIONARY_PAGE, size, outer[2], outer[1], crc, inner[0], inner[1])
+    common = PageType.DATA_PAGE_V2, size, outer[2], outer[1], crc
+    values, nulls, rows, encoding, def_bytes, rep_bytes = inner
+    is_compressed = flag != _FALSE_FIELD
+    return _checked_v2(
+        PageHeader(*common, values, encoding, rows, nulls, None, None, def_bytes, rep_bytes, is_compressed)
     )
 
 
-def _dictionary_page(match: re.Match[bytes]) -> PageHeader:
-    uncompressed, compressed, crc, num_values, encoding = match.groups()
-    start, stop = match.span()
-    return PageHeader(
-        PageType.DICTIONARY_PAGE,
-        stop - start,
-        zigzag_number(compressed),
-        zigzag_number(uncompressed),
-        None if crc is None else zigzag_number(crc) & 0xFFFFFFFF,
-        zigzag_number(num_values),
-        zigzag_number(encoding),
-    )
+def _integers(data: bytes | memoryview, pos: int) -> tuple[list[int], int]:
+    """Decode the i32 fields at ``pos`` whose ids follow one another; return them and where they end."""
+    values: list[int] = []
+    while data[pos] == _NEXT_I32:
+        n = data[pos + 1]  # most integers have one to three bytes
+        if n < 0x80:
+            pos += 2
+        elif (high := data[pos + 2]) < 0x80:
+            n += (high << 7) - 0x80
+            pos += 3
+        elif (top := data[pos + 3]) < 0x80:
+            n += (high << 7) + (top << 14) - 0x4080
+            pos += 4
+        else:
+            stop = pos + 5 if data[pos + 4] < 0x80 else pos + 6
+            if data[stop - 1] > (0x7F if stop == pos + 5 else 0x0F):  # more than 32 bits
+                break
+            values.append(zigzag_number(bytes(data[pos + 1 : stop])))
+            pos = stop
+            continue
+        values.append((n >> 1) ^ -(n & 1))
+    return values, pos
+
+
+def _after_statistics(data: bytes | memoryview, pos: int) -> int:
+    """Return where the struct ends whose fields begin at ``pos``; where a field is that no statistics have, if there is
+    one."""
+    while (header := data[pos]) > 0x0F:
+        type_ = header & 0x0F
+        if type_ == BINARY and data[pos + 1] < 0x80:
+            pos += 2 + data[pos + 1]
+        elif type_ == TRUE or type_ == FALSE:
+            pos += 1
+        elif type_ == I64 or type_ == I32:
+            stop = pos + 1
+            while data[stop] > 0x7F:
+                stop += 1
+            if stop - pos > 9:
+                return pos
+            pos = stop + 1
+        else:
+            return pos
+    return pos if header else pos + 1
 
 
 def _too_long(max_bytes: int) -> ResourceLimitError:

@@ -427,14 +427,6 @@ STOP_BYTE: Final = rb"\x00"
 # 9 bytes at most: always fits 64 bits. VARINT32 is for i32, 5 bytes at most.
 VARINT: Final = rb"[\x80-\xff]{0,8}+[\x00-\x7f]"
 VARINT32: Final = rb"[\x80-\xff]{0,4}+[\x00-\x7f]"
-# An i32 that is not negative: its zigzag form is even and below 2**32.
-COUNT32: Final = (
-    b"(?:["
-    + b"".join([b"\\x%02x" % n for n in range(0, 0x80, 2)])
-    + b"]|["
-    + b"".join([b"\\x%02x" % n for n in range(0x80, 0x100, 2)])
-    + rb"](?:[\x80-\xff]{0,2}+[\x00-\x7f]|[\x80-\xff]{3}[\x00-\x0f]))"
-)
 
 
 class LatePattern:
