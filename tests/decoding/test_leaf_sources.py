@@ -176,8 +176,11 @@ def test_pages_are_ruled_out_by_what_their_values_contain(
         assert not found
 
 
-def test_a_search_that_rules_few_pages_out_ends() -> None:
+@pytest.mark.parametrize("memmem", [True, False])  # the C library of Windows has none
+def test_a_search_that_rules_few_pages_out_ends(memmem: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """So does one for pages that a cache would keep decoded."""
+    if not memmem:
+        monkeypatch.setattr("asyncpq.decoding.page._memmem", lambda: None)
     words = [f"word {number % 5}" for number in range(20_000)]
     table = pa.table({"c": words})
     file = OpenFile(parquet_bytes(table, use_dictionary=False, max_rows_per_page=1000, write_batch_size=100))
