@@ -33,12 +33,19 @@ _ICEBERG: Final = re.compile(
     rf"metadata/(?:version-hint\.text|[^/]+\.metadata\.json(?:\.gz)?|(?:snap-\d+-[^/]+|[^/]*{_UUID}(?:-m\d+)?)\.avro)"
 )
 _DUCKLAKE: Final = re.compile(rf"ducklake-{_UUID}(?:-delete)?\.parquet")
+_PAIMON: Final = re.compile(r"snapshot/(?:snapshot-\d+|LATEST|EARLIEST)")
+#: Folders of Hive's transactions, numbered in 7 digits: a base replaces the deltas before it. The first digit is a
+#: zero, unlike a date's.
+_HIVE: Final = re.compile(r"(?<![^/])(?:base_0\d{6}|(?:delete_)?delta_0\d{6}_0\d{6}(?:_\d{4})?)(?:_v\d{7,})?/")
 _OPENED_BY_URL: Final = ("Delta", "Iceberg")
+
+_METADATA: Final = ("metadata/", "snapshot/")  # folders that hold files of Iceberg and Paimon, and those of others too
 
 #: Name of the folder of an Iceberg table that holds its data.
 _DATA: Final = "data"
-#: Names of folders of data right below a table's own: of a partition, and the random prefix of Delta's column mapping.
-_PARTITION: Final = re.compile(r"[^/=]+=[^/]*")
+#: Names of folders of data right below a table's own: of a partition or a bucket of Paimon, and the random prefix of
+#: Delta's column mapping.
+_PARTITION: Final = re.compile(r"[^/=]+=[^/]*|bucket-(?:\d+|postpone)")
 _RANDOM_PREFIX: Final = re.compile(r"[A-Za-z0-9]{2}")
 _MOST_AROUND: Final = 16  # folders around one prefix that are looked into
 
@@ -126,7 +133,17 @@ def _marked(url: str, start: int) -> tuple[str, str] | None:
         at = url.rfind("/") + 1
         if _DUCKLAKE.fullmatch(url, at):
             return url[:at], "DuckLake"
+    elif "/snapshot/" in url or "base_0" in url or "delta_0" in url:
+        return _paimon_or_hive(url, start)
     return None
+
+
+def _paimon_or_hive(url: str, start: int) -> tuple[str, str] | None:
+    at = url.rfind("/", 0, url.rfind("/")) + 1
+    if _PAIMON.fullmatch(url, at):
+        return url[:at], "Paimon"
+    transaction = _HIVE.search(url, start)
+    return None if transaction is None else (url[: transaction.start()], "transactional Hive")
 
 
 def unseen_folders(runtime: Runtime, prefixes: Sequence[str]) -> list[str]:
@@ -185,7 +202,7 @@ async def _format_of(store: FolderStore, folder: str, context: RequestContext) -
         marked = _format_in(folder, names)
         if marked is not None:
             return marked
-        below = [f"{folder}metadata/"] if f"{folder}metadata/" in names or not is_whole else []
+        below = [folder + name for name in _METADATA if folder + name in names or not is_whole]
         if not is_whole:  # more names than a page of the listing has
             below += [folder + marker for marker, _ in _FOLDERS]
         for names, _ in await results_of([store.first_names(url, context=context) for url in below]):

@@ -47,6 +47,11 @@ DUCK = "ducklake-01926f2d-3f6b-7b3c-8a2e-0123456789ab.parquet"
         ([".hoodie/hoodie.properties", "x"], "Hudi"),
         (["_spark_metadata/0", "x"], "Spark Structured Streaming"),
         ([DUCK], "DuckLake"),
+        (["bucket-0/data-0.parquet", "schema/schema-0", "snapshot/snapshot-12"], "Paimon"),
+        (["snapshot/LATEST", "x"], "Paimon"),
+        (["base_0000002_v0000012/000000_0", "delta_0000003_0000003_0000/000000_0"], "transactional Hive"),
+        (["delta_0000001_0000002/000000_0"], "transactional Hive"),
+        (["delete_delta_0000001_0000001_0001/bucket_00000"], "transactional Hive"),
         (["metadata/x.parquet", "x", "a/_delta_log/0.json", "_delta_log_/x", "m"], None),
         (
             [
@@ -61,6 +66,8 @@ DUCK = "ducklake-01926f2d-3f6b-7b3c-8a2e-0123456789ab.parquet"
             None,
         ),
         (["ducklake-1.parquet", "x.metadata.json", "my_delta_log/0.json", "a.hoodie/x"], None),
+        (["snapshot/x", "snapshot/snapshot-1.parquet", "snapshots/snapshot-1", "snapshot-1", "schema/schema-0"], None),
+        (["delta_20240101_20240102/x", "base_20240101/x", "my_base_0000001/x", "base_0000001", "delta_01/x"], None),
     ],
 )
 @pytest.mark.parametrize("depth", ["", "a/", "a/day=1/b/"])
@@ -119,6 +126,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (hudi / ".hoodie").mkdir(parents=True)
     (hudi / ".hoodie/hoodie.properties").touch()
     pq.write_table(ROWS, hudi / "x.parquet")
+    paimon = root / "paimon/t"
+    for folder in ("snapshot", "manifest", "bucket-0", "k=1/bucket-0"):
+        (paimon / folder).mkdir(parents=True)
+    (paimon / "snapshot/snapshot-1").touch()
+    (paimon / "manifest/manifest-list-0").touch()
+    for folder in ("bucket-0", "k=1/bucket-0"):
+        pq.write_table(ROWS, paimon / folder / "data-0.parquet")
     (root / "ducklake").mkdir()
     with Lake(root / "ducklake") as lake:
         lake.sql("CREATE TABLE t (id BIGINT)")
@@ -129,11 +143,12 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "delta": delta,
         "iceberg": Path(iceberg.location().removeprefix("file://")),
         "hudi": hudi,
+        "paimon": paimon,
         "ducklake": next(path.parent for path in (root / "ducklake").rglob("ducklake-*.parquet")),
     }
 
 
-@pytest.mark.parametrize("name", ["delta", "iceberg", "hudi", "ducklake"])
+@pytest.mark.parametrize("name", ["delta", "iceberg", "hudi", "paimon", "ducklake"])
 @pytest.mark.parametrize("pattern", ["", "/", "/**/*.parquet", "/**", "/*/**/*.parquet", "/**/"])
 async def test_folders_and_patterns_around_a_table(tables: dict[str, Path], name: str, pattern: str) -> None:
     parent = next(path for path in tables[name].parents if path.name == name)
@@ -153,7 +168,7 @@ async def test_folders_and_patterns_around_a_table(tables: dict[str, Path], name
         assert await (await session.open_dataset(files, on_bad_file="skip")).count() >= 100
 
 
-@pytest.mark.parametrize("name", ["delta", "iceberg", "hudi", "ducklake"])
+@pytest.mark.parametrize("name", ["delta", "iceberg", "hudi", "paimon", "ducklake"])
 def test_counting_around_a_table(tables: dict[str, Path], name: str) -> None:
     parent = next(path for path in tables[name].parents if path.name == name)
     for url in (parent, f"{parent}/**/*.parquet", f"{tables[name]}/**/*.parquet"):
@@ -203,6 +218,10 @@ INSIDE = [  # patterns and folders inside of a table, whose listings pass none o
     ("hudi", "/2024/01/"),
     ("hudi", "/2024/*/*.parquet"),
     ("hudi", "/2024/01/x*.parquet"),
+    ("paimon", "/bucket-0/"),
+    ("paimon", "/bucket-*/*.parquet"),
+    ("paimon", "/k=1/bucket-0/data-*"),
+    ("paimon", "/k=*/"),
 ]
 
 
