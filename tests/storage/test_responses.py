@@ -189,6 +189,18 @@ def test_changed(pin: Validator, change: dict[str, str]) -> None:
     assert not caught.value.is_gone
 
 
+def test_a_weak_etag_that_becomes_strong() -> None:
+    """Apache's ETags are weak while a file is younger than a second."""
+    weak = replace(PIN, etag='W/"a"')
+    expected = check(replace(PINNED, pin=weak), 206, GOOD | {"etag": '"a"'})
+    assert expected.validator.same_version(weak)
+    assert guarantee_of(expected.validator) is Guarantee.BRACKETED
+    with pytest.raises(ObjectChangedError):
+        check(replace(PINNED, pin=weak), 206, GOOD | {"etag": '"a"', "last-modified": "now"})
+    with pytest.raises(ObjectChangedError):
+        check(replace(PINNED, pin=weak), 206, GOOD | {"etag": '"b"'})
+
+
 def test_a_pinned_object_that_is_gone() -> None:
     assert gone(PINNED).is_gone
     assert not changed(PINNED, "it differs").is_gone
