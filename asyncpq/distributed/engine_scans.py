@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeGuard
 import pyarrow as pa
 
 from asyncpq.datasets.dataset_files import DatasetState, SameRequest
-from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import TableField
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.casts import inside
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.paths import type_of
 from asyncpq.distributed.footers import FooterFacts
 from asyncpq.distributed.scan_tasks import TaskScan, check_planned_rows
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, located
