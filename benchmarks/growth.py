@@ -34,8 +34,8 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.build.build_executor import write_segments
-from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, SegmentQuery, file_key
 from asyncpq.indexing.commits import commit, load, new_id
+from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, SegmentQuery, file_key
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.objects.runtime import runtime_of
 from asyncpq.pruning.row_ranges import RowRanges

@@ -24,9 +24,9 @@ from asyncpq.caching.memory import MemoryCache
 from asyncpq.checkpoints import each
 from asyncpq.datasets.model import ColumnBounds, DataFile, DataFiles, partitions_of, urls_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
-from asyncpq.decoding.paths import top_level, type_at
+from asyncpq.decoding.paths import type_of
 from asyncpq.decoding.typed_literals import storage_type
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, QueryError
+from asyncpq.errors import AsyncpqError, QueryError
 from asyncpq.expressions import (
     Atom,
     Comparison,
@@ -576,20 +576,6 @@ def _own_name(opened: OpenedFile, column: str, dataset: DatasetColumns) -> str |
     except AsyncpqError:
         return None  # a read of the column raises the error
     return None if match.source is None else opened.version.metadata.schema.fields[match.source.ordinal].name
-
-
-def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """Return the type of the column, or of the struct's leaf, with the dotted path ``name``; None if ``schema`` has no
-    such column, or several fields have the path."""
-    if (at := schema.get_field_index(name)) >= 0:
-        return schema.field(at).type
-    try:
-        top = top_level(schema, name)
-    except AmbiguousColumnError:
-        return None
-    if top is None or (at := schema.get_field_index(top)) < 0:
-        return None
-    return type_at(top, schema.field(at).type, name)
 
 
 def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_statistics: bool) -> Zones:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import children_of, is_list
-from asyncpq.errors import ambiguous_path
+from asyncpq.errors import AmbiguousColumnError, ambiguous_path
 
 ELEMENT, ENTRY = "list.element", "key_value"  # names of the groups of lists and maps in paths (LogicalTypes.md)
 _REPEATED = (ELEMENT, f"{ENTRY}.value")
@@ -74,6 +74,20 @@ def top_level(columns: pa.Schema | Mapping[str, pa.DataType], path: str) -> str 
     if len(fields) > 1:
         raise ambiguous_path(path, fields, in_lists=any(part in field for part in _REPEATED for field in fields))
     return fields[0][0] if fields else names[-1]
+
+
+def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """Return the type of the column, or of the struct's leaf, with the dotted path ``name``; None if ``schema`` has no
+    such column, or several fields have the path."""
+    if (at := schema.get_field_index(name)) >= 0:
+        return schema.field(at).type
+    try:
+        top = top_level(schema, name)
+    except AmbiguousColumnError:
+        return None
+    if top is None or (at := schema.get_field_index(top)) < 0:
+        return None
+    return type_at(top, schema.field(at).type, name)
 
 
 def type_at(top: str, type_: pa.DataType, path: str) -> pa.DataType | None:

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.dataset_files import DatasetState, SameRequest
-from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import OpenedFile
@@ -26,6 +25,7 @@ from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.decoding.casts import inside
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.paths import type_of
 from asyncpq.distributed.footers import FooterFacts, ReadFooter, read_footers
 from asyncpq.distributed.scan_tasks import TaskScan, check_planned_rows
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, located

@@ -33,8 +33,8 @@ from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, col, columns, simplify
 from asyncpq.expressions.scalars import NANOSECONDS, Scalar, Timestamp, as_scalar, as_scalars
-from asyncpq.indexing.index import Index
 from asyncpq.indexing.commits import Head
+from asyncpq.indexing.index import Index
 from asyncpq.indexing.query.index_query import OpenIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.objects.runtime import runtime_of

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from asyncpq.datasets.file_statistics import type_of
+from asyncpq.decoding.paths import type_of
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
 from asyncpq.indexing.index_model import MAX_SNAPSHOT, TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.indexing.key_encoding import MAX_GRAM_BYTES

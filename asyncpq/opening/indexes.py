@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from asyncpq.dataset import state_of
-from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import INDEX_FOLDER, NOT_BUILT, Target, is_file_of, is_one_file, parse_target
 from asyncpq.datasets.model import Catalog
+from asyncpq.decoding.paths import type_of
 from asyncpq.errors import AsyncpqError, Hint, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend

@@ -499,7 +499,7 @@ class FsspecStore(Unpicklable):
         result."""
         loop = asyncio.get_running_loop()
         limiter, budget, retry = self.limiter, self._budget, self._retry
-        attempts = Attempts(limiter, limiter.pace, budget, retry, loop.time())
+        attempts = Attempts(limiter, limiter.pace, budget, retry, loop.time(), limiter.pace.served)
         while True:
             if not limiter.try_take(context.scan):
                 context.metrics.paced_s += await limiter.wait(context.scan)

@@ -153,14 +153,21 @@ class Attempts:
     __slots__ = ("_budget", "_deadline", "_limiter", "_options", "_pace", "_served", "_turns", "number")
 
     def __init__(
-        self, limiter: ConnectionLimiter, pace: Pace, budget: RetryBudget, options: RetryOptions, began: float
+        self,
+        limiter: ConnectionLimiter,
+        pace: Pace,
+        budget: RetryBudget,
+        options: RetryOptions,
+        began: float,
+        served: int,
     ) -> None:
+        """``began``, ``served``: the event loop's time, and ``pace.served``, when the first attempt began."""
         self._limiter = limiter
         self._pace = pace
         self._budget = budget
         self._options = options
         self._deadline = math.inf if options.read_timeout_s is None else began + options.read_timeout_s
-        self._served = pace.served
+        self._served = served
         self._turns = 0
         self.number: int = 1  # of the current attempt
 

@@ -196,19 +196,20 @@ class Transport(Unpicklable):
         pace = limiter.pace_of(exchange.host)
         reception = _Reception(self._watchdog, exchange)
         resumption: Resumption | None = None
-        attempts = Attempts(limiter, pace, budget, self._retry, reception.since)
+        attempts: Attempts | None = None  # made after the first failure: most requests have none
+        number, began, served = 1, reception.since, pace.served
         try:
             while True:
                 if not limiter.try_take(scan, pace):
                     context.metrics.paced_s += await limiter.wait(scan, pace)
                 try:
-                    if attempts.number == 1 and self._hedging is not None and exchange.method in _READS:
+                    if number == 1 and self._hedging is not None and exchange.method in _READS:
                         expected, data = await self._send_hedged(exchange, context, reception, self._hedging)
                     else:
-                        expected, data = await self._send_once(exchange, context, reception, attempts.number)
+                        expected, data = await self._send_once(exchange, context, reception, number)
                     limiter.speed_up(reception.loop.time(), pace)
                     if budget.available < budget.most:
-                        budget.succeeded(attempts.number)
+                        budget.succeeded(number)
                     return (
                         (expected, data)
                         if resumption is None
@@ -223,7 +224,10 @@ class Transport(Unpicklable):
                 finally:
                     limiter.give(scan)
                 reception.rest()
+                if attempts is None:
+                    attempts = Attempts(limiter, pace, budget, self._retry, began, served)
                 delay = attempts.delay_s(failure, reception.loop.time())
+                number = attempts.number
                 if resumption is None:
                     resumption = Resumption(exchange.request)
                 exchange.request = resumption.keep(reception.is_part, reception.expected, reception.partial)

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.dataset import Dataset
-from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import Catalog, CatalogReader, ColumnBounds, DataFile, Snapshot
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.paths import struct_path, top_level
+from asyncpq.decoding.paths import struct_path, top_level, type_of
 from asyncpq.expressions import Expression, IsNull, Or, col
 from asyncpq.expressions.scalars import as_scalar
 from asyncpq.pruning.access_plan import AccessPlan

@@ -15,7 +15,7 @@ from asyncpq import col
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets import file_statistics
 from asyncpq.datasets.dataset_files import FILES_A_STEP
-from asyncpq.datasets.file_statistics import FileStatistics, Learnt, kind_of, type_of
+from asyncpq.datasets.file_statistics import FileStatistics, Learnt, kind_of
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.expressions import Expression
 from asyncpq.objects.runtime import INLINE_STEPS
@@ -103,18 +103,6 @@ def test_how_values_of_a_type_compare(type_: pa.DataType, domain: Domain) -> Non
     kind = kind_of(type_)
     assert kind.domain is domain
     assert (kind.scale, bool(kind.zoned)) == (2 if domain is Domain.DECIMAL else 0, domain is Domain.TIMESTAMP)
-
-
-def test_types_of_columns_and_of_leaves_in_structs() -> None:
-    dotted = pa.schema([*SCHEMA, pa.field("s.x", pa.string())])
-    assert [type_of(SCHEMA, name) for name in ("id", "s.x", "s.y", "id.x", "z")] == [
-        pa.int64(),
-        pa.int32(),
-        None,
-        None,
-        None,
-    ]
-    assert type_of(dotted, "s.x") == pa.string()  # a column's own name comes first
 
 
 def learnt(size: int, low: int, high: int) -> Learnt:

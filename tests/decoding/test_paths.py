@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from asyncpq.decoding.paths import meanings, parts_of, struct_path, top_level, type_at, type_in
+from asyncpq.decoding.paths import meanings, parts_of, struct_path, top_level, type_at, type_in, type_of
 from asyncpq.errors import AmbiguousColumnError
 
 INNER = pa.struct([("a.b", pa.int8()), ("a", pa.struct([("c", pa.string())]))])
@@ -56,3 +56,11 @@ def test_types_at_paths() -> None:
     assert type_at("st", INNER, "st.z") is None
     assert type_in(SCHEMA, ("st", "a", "c")) == pa.string()
     assert type_in(pa.schema([("a", pa.int8()), ("a", pa.int8())]), ("a",)) is None
+
+
+def test_types_of_columns_and_of_leaves_in_structs() -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.struct([pa.field("x", pa.int32())]))])
+    dotted = pa.schema([*schema, pa.field("s.x", pa.string())])
+    expected = [pa.int64(), pa.int32(), None, None, None]
+    assert [type_of(schema, name) for name in ("id", "s.x", "s.y", "id.x", "z")] == expected
+    assert type_of(dotted, "s.x") == pa.string()  # a column's own name comes first

@@ -118,7 +118,8 @@ def test_a_retry_takes_of_the_budget_and_successes_give_back() -> None:
 
 
 def attempts(options: RetryOptions, budget: RetryBudget, pace: Pace | None = None, began: float = 0.0) -> Attempts:
-    return Attempts(ConnectionLimiter(StoreLimits(4, 4)), pace or Pace(), budget, options, began)
+    pace = pace or Pace()
+    return Attempts(ConnectionLimiter(StoreLimits(4, 4)), pace, budget, options, began, pace.served)
 
 
 def test_turns_at_a_host_that_serves_others_are_no_attempts_and_take_nothing() -> None:

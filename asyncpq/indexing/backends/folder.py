@@ -146,18 +146,6 @@ class ObjectBackend:
     def _manifest_url(self, number: int) -> str:
         return self._url("manifests", f"{number:0{_DIGITS}d}.json")
 
-    async def _kept(
-        self,
-        operation: Operation | None,
-        segment: Segment,
-        digest: str,
-        load: Callable[[], Coroutine[Any, Any, SortedRows]],
-    ) -> SortedRows:
-        """Return the rows of a whole segment from the session's memory; if they are not there, those of ``load()``.
-        ``digest`` identifies the segment's content."""
-        rows = await self._held(operation, segment, digest)
-        return rows if rows is not None else await self._loaded(segment, digest, load)
-
     async def _held(self, operation: Operation | None, segment: Segment, digest: str) -> SortedRows | None:
         """Return the rows of a whole segment, whose content has ``digest``, from the session's memory; None if not
         there."""
@@ -696,9 +684,10 @@ class JsonBackend(ObjectBackend):
     async def read_segment(
         self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
-        rows = await self._kept(
-            operation, segment, str(segment.extra.get("digest")), partial(self._load, operation, segment)
-        )
+        digest = str(segment.extra.get("digest"))
+        rows = await self._held(operation, segment, digest)
+        if rows is None:
+            rows = await self._loaded(segment, digest, partial(self._load, operation, segment))
         return rows.select(query)
 
     async def iterate_segment(

@@ -12,10 +12,9 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.arrow import plain_scalar
-from asyncpq.decoding.paths import struct_path, top_level
+from asyncpq.decoding.paths import struct_path, top_level, type_of
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import CorruptFileError, CorruptIndexError
 from asyncpq.indexing.build.sorting import LocalRows, key_order

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from asyncpq.checkpoints import each, paused
 from asyncpq.datasets.dataset_files import DatasetState
-from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.listing import (
     INDEX_FOLDER,
     Commits,
@@ -29,6 +28,7 @@ from asyncpq.datasets.listing import (
 )
 from asyncpq.datasets.model import DataFile, DataFiles, TableField, urls_of
 from asyncpq.datasets.partitioning import Partitioning, described_partitioning, folders_of, read_partitions
+from asyncpq.decoding.paths import type_of
 from asyncpq.errors import Hint, InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import open_backend

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.datasets.column_matching import view_of
-from asyncpq.datasets.file_statistics import type_of
+from asyncpq.decoding.paths import type_of
 from asyncpq.indexing import Bounds
 from asyncpq.indexing.build.file_rows import bounds_of, bounds_rows, zone_rows
 from asyncpq.indexing.build.file_values import WHOLE_FILE
