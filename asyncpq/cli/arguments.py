@@ -133,6 +133,9 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
     return SessionCommand(command)
 
 
+# -- columns, keys and conditions -----------------------------------------------------------------
+
+
 def complete_columns(url: str | None, incomplete: str) -> list[str]:
     """Return the texts to which a list of columns of the file at ``url``, such as ``id,us``, can be completed."""
     before, comma, name = incomplete.rpartition(",")

@@ -634,6 +634,9 @@ def _segment(plain: float, size: float, whole_bytes: int) -> tuple[int, float]:
     return 2, max(4 * KIB, groups * _GROUP_FOOTER_BYTES) + size / groups
 
 
+# -- the report -----------------------------------------------------------------------------------
+
+
 class LintReport(dict[str, Any]):
     """The findings of a ``lint``: a dict of JSON values (docs/cli.md)."""
 
