@@ -214,6 +214,9 @@ def leaf_places(fields: Iterable[pa.Field], path: str) -> tuple[int, ...] | None
     return None
 
 
+# -- dictionaries and declared orders -------------------------------------------------------------
+
+
 _SLICE_ROWS: Final = 1 << 16  # counted at once; most columns of many values are known after the first slice
 _LENGTH_BYTES: Final = 4  # before each string in PLAIN
 
@@ -318,6 +321,9 @@ def _compared(
     null, other_null = pc.is_null(ones), pc.is_null(others)
     by_null = pc.and_not(null, other_null) if column.nulls_first else pc.and_not(other_null, null)
     return pc.or_(pc.fill_null(before, False), by_null), pc.or_(pc.fill_null(equal, False), pc.and_(null, other_null))
+
+
+# -- files ----------------------------------------------------------------------------------------
 
 
 #: Maximum bytes of a file's end in a commit message for the index; the driver holds the messages until it commits.

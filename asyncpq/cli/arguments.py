@@ -18,7 +18,6 @@ from asyncpq import Session
 from asyncpq.cli.output import cost_text, write_line
 from asyncpq.cli.parameters import Option, gathered, option_names, spread
 from asyncpq.cli.running import run
-from asyncpq.engine.foreign_predicates import key_value
 from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.options import RequestOptions
 
@@ -133,6 +132,9 @@ def with_session(command: Callable[Concatenate[Session, P], Coroutine[Any, Any, 
     return SessionCommand(command)
 
 
+# -- columns, keys and conditions -----------------------------------------------------------------
+
+
 def complete_columns(url: str | None, incomplete: str) -> list[str]:
     """Return the texts to which a list of columns of the file at ``url``, such as ``id,us``, can be completed."""
     before, comma, name = incomplete.rpartition(",")
@@ -234,6 +236,8 @@ def parse_keys(texts: Sequence[str], schema: pa.Schema) -> dict[str, Any]:
         InvalidOptionError: an argument has no ``=``, or its value does not fit the column's type.
         ColumnNotFoundError: ``schema`` has no such column.
     """
+    from asyncpq.engine.foreign_predicates import key_value  # most commands take no keys
+
     values: dict[str, list[Any]] = {}
     for text in texts:
         name, separator, value = text.partition("=")

@@ -70,6 +70,9 @@ PANELS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 
 
+# -- the first page of the help -------------------------------------------------------------------
+
+
 # Typer adds the last three; its own words.
 _OPTIONS = {
     **OPTIONS,

@@ -361,12 +361,6 @@ def _print_upkeep(document: IndexUpkeep, format_: Format) -> None:
         return
     out = console()
     out.print(f"index at {document['url']}", soft_wrap=True)
-    done = [
-        ("segments written", document["segments_written"]),
-        ("segments replaced", document["segments_replaced"]),
-        ("segments removed", document["segments_removed"]),
-        ("snapshots removed", document["snapshots_removed"]),
-        ("files removed", document["files_removed"]),
-    ]
-    facts = [(name, count_text(number)) for name, number in done if number]
+    numbers = [(name, number) for name, number in document.items() if isinstance(number, int) and number]
+    facts = [(name.replace("_", " "), count_text(number)) for name, number in numbers]
     print_facts(out, facts or [("done", "nothing was to be done")])

@@ -53,6 +53,9 @@ def write_document(document: Any) -> None:
     write_line(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+# -- tables and facts -----------------------------------------------------------------------------
+
+
 def count_text(number: int | None) -> str:
     """Return a whole number with commas; "?" for None."""
     return "?" if number is None else f"{number:,}"
@@ -160,6 +163,9 @@ def console() -> Console:
     if not out.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         out.width = UNCUT
     return out
+
+
+# -- page maps ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

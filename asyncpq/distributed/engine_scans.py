@@ -432,6 +432,9 @@ class _ConvertedTables:
         return pa.Table.from_batches([last[3](batch) for batch in table.to_batches()])
 
 
+# -- files ----------------------------------------------------------------------------------------
+
+
 #: Files in one set of an index's.
 SET_FILES = 16_384
 

@@ -214,6 +214,9 @@ def _names_rows(opened: OpenedFile) -> bool:
         return False  # the entry is not used
 
 
+# -- predicates of keys ---------------------------------------------------------------------------
+
+
 #: How keys come: as values of the dataset's type, or as doubles to which the dataset's integers are rounded.
 KeyForm: TypeAlias = Literal["value", "rounded"]
 
@@ -377,6 +380,9 @@ def _rounded_to(name: str, key: float) -> Scalar | Expression:
     return (col(name) > low) & (col(name) < high)
 
 
+# -- matching rows --------------------------------------------------------------------------------
+
+
 class Pairs(NamedTuple):
     """Matching rows, at equal positions: row numbers in the left side and in a batch of the lake."""
 
@@ -491,6 +497,9 @@ def _combined(candidates: Sequence[Sequence[pa.Array]]) -> tuple[pa.Array, list[
         for kept, column in zip(columns, combination, strict=True):
             kept.append(column.take(rows))
     return pa.concat_arrays(numbers), [pa.concat_arrays(kept) for kept in columns]
+
+
+# -- tasks ----------------------------------------------------------------------------------------
 
 
 How = Literal["inner", "left", "semi", "anti"]

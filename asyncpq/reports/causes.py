@@ -113,7 +113,7 @@ def no_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         cures.advice("no-page-index"),
         Without(data=paged(facts.columns, model, instead), more_s=model.undecoded(instead)),
         column=few[0].name,
-        snippets=cures.pages(),
+        snippets=cures.snippets_for("no-page-index"),
     )
 
 
@@ -131,7 +131,7 @@ def unused_page_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "Write the file again with a newer writer.",
         Without(data=paged(facts.columns, model, wanted), more_s=model.undecoded(wanted)),
         column=affected[0].name,
-        snippets=cures.pages(),
+        snippets=cures.snippets_for("no-page-index"),
     )
 
 
@@ -199,7 +199,7 @@ def _bounds(
         cures.advice(rule, name),
         Without(data=data, more_s=more_s),
         column=name,
-        snippets=cures.CURES[rule](name),
+        snippets=cures.snippets_for(rule, name),
     )
 
 
@@ -259,7 +259,7 @@ def _random_order(facts: Facts, model: ReadModel, key: ColumnRead, read: str) ->
         cures.advice("random-order", key.name, has_filters=key.has_filter),
         Without(data=[pieces], more_s=model.less_work(work, rows)),
         column=key.name,
-        snippets=cures.sort(key.name),
+        snippets=cures.snippets_for("random-order", key.name),
     )
 
 
@@ -328,7 +328,7 @@ def huge_pages(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         cures.advice("huge-pages"),
         Without(data=[pieces], more_s=model.less_work(work, rows)),
         column=large[0].name,
-        snippets=cures.pages(),
+        snippets=cures.snippets_for("no-page-index"),
     )
 
 
@@ -347,7 +347,7 @@ def big_footer(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "The footer describes each column of each row group, and is needed before anything else is read.",
         cures.advice("big-footer"),
         Without(metadata=instead, more_s=model.unplanned(facts.files_opened, small) if tails else 0.0),
-        snippets=cures.footers(),
+        snippets=cures.snippets_for("big-footer"),
     )
 
 
@@ -504,7 +504,7 @@ def cold_cache(facts: Facts, model: ReadModel) -> Iterator[Cause]:
             saves=(model.seconds(left), requests, num_bytes),
             more_s=model.unplanned(facts.files_opened, 0) if model.residual is model.metadata else 0.0,
         ),
-        snippets=cures.disk_cache(),
+        snippets={"asyncpq": 'Session(disk_cache="/var/cache/asyncpq")'},
     )
 
 
@@ -538,7 +538,7 @@ def tiny_files(facts: Facts, model: ReadModel) -> Iterator[Cause]:
             data=[[sum(parts) for parts in needed.values()]],
             more_s=model.unplanned(files, sum(facts.footers) * files // facts.files_opened),
         ),
-        snippets=cures.compaction(),
+        snippets=cures.snippets_for("tiny-files"),
     )
 
 
@@ -564,7 +564,7 @@ def no_index(facts: Facts, model: ReadModel) -> Iterator[Cause]:
             + model.undecoded(wanted),
         ),
         column=name,
-        snippets=cures.index(name),
+        snippets=cures.snippets_for("no-index", name),
     )
 
 
@@ -617,7 +617,7 @@ def slow_codec(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         cures.advice("slow-codec"),
         Without(saves=(0.0, 0, 0), more_s=model.less_work(model.decode_work - less)),
         column=slow[0].name,
-        snippets=cures.codec(),
+        snippets=cures.snippets_for("slow-codec"),
     )
 
 

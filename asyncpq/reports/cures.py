@@ -1,5 +1,4 @@
-"""Code snippets that cure the findings of ``lint`` and ``why``. Each cure has one snippet by the name of a Parquet
-writer.
+"""Code snippets that cure the findings of ``lint`` and ``why``: a table by the rule and the Parquet writer.
 
 The setting of each Parquet writer that makes lookups in its files cheap is here, too; docs/writers.md shows what each
 setting changes: its command writes files with them and without, and looks rows up.
@@ -8,7 +7,8 @@ setting changes: its command writes files with them and without, and looks rows 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from string import Template
 from typing import Final
 
 from asyncpq.records import dataclass
@@ -137,39 +137,111 @@ def _delta(properties: str) -> str:
     return f"write_deltalake(table, data, writer_properties=WriterProperties({properties}))"
 
 
-def pages(_: str = "") -> Snippets:
-    """Return the snippets that write a page index, and pages of a few thousand rows."""
-    return {**_SETTINGS, "asyncpq": "asyncpq index build URL --kind pages  # or: asyncpq optimize URL TARGET"}
+# Code by the writer. $column stands for the name of the column of lookups, $text and $sql for the name as Python and
+# SQL quote it.
+_PAGES: Final = {**_SETTINGS, "asyncpq": "asyncpq index build URL --kind pages  # or: asyncpq optimize URL TARGET"}
+_OPTIMIZE_OR_KEYS: Final = "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind keys:$column"
+#: The bounds of each page, or chunks so small that those of the chunk are enough.
+_PAGE_BOUNDS: Final = {**_PAGES, "asyncpq": _OPTIMIZE_OR_KEYS}
+_ROW_GROUPS: Final = {
+    "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {ARROW_PAGES}"),
+    "spark": f'df.write.option("parquet.block.size", str(64 << 20)){SPARK_PAGES}.parquet(path)',
+    "duckdb": f"COPY t TO 'path' (ROW_GROUP_SIZE {GROUP_ROWS})",
+    "polars": f"df.write_parquet(path, row_group_size={GROUP_ROWS}, data_page_size={SMALL_PAGE_BYTES})",
+    "delta-rs": _delta(f"max_row_group_size={GROUP_ROWS}, {DELTA_PAGES}"),
+    "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers",
+}
+_STATISTICS: Final = {
+    "pyarrow": _pyarrow(f"write_statistics=True, {ARROW_PAGES}"),
+    "spark": f"df.write{SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
+    "duckdb": "COPY t TO 'path'  -- DuckDB writes statistics of row groups",
+    "polars": f"df.write_parquet(path, statistics=True, {POLARS_PAGES})",
+    "delta-rs": _delta(f"{DELTA_PAGES}, column_properties={{$text: ColumnProperties(statistics_enabled='PAGE')}}"),
+    "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind bounds:$column",
+}
+_EXACT_BOUNDS: Final = {
+    "pyarrow": f"{_pyarrow(ARROW_PAGES)}  # bounds are not truncated",
+    "spark": f'df.write.option("parquet.columnindex.truncate.length", "1024"){SPARK_PAGES}.parquet(path)',
+    "asyncpq": _OPTIMIZE_OR_KEYS,
+}
+_ZSTD: Final = {
+    "pyarrow": _pyarrow(f'compression="zstd", {ARROW_PAGES}'),
+    "spark": f'df.write.option("compression", "zstd"){SPARK_PAGES}.parquet(path)',
+    "duckdb": "COPY t TO 'path' (COMPRESSION zstd)",
+    "polars": f'df.write_parquet(path, compression="zstd", {POLARS_PAGES})',
+    "delta-rs": _delta(f'compression="ZSTD", {DELTA_PAGES}'),
+    "asyncpq": "asyncpq optimize URL TARGET --compression zstd",
+}
+_FILTERED: Final = "ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))"
+
+#: What users may copy, by the rule.
+CURES: Final[Mapping[str, Snippets]] = {
+    "no-page-index": _PAGES,
+    "no-column-index": _PAGES,
+    "huge-pages": _PAGES,
+    "chunk-bounds": _PAGE_BOUNDS,
+    "small-row-groups": _ROW_GROUPS,
+    "large-row-groups": _ROW_GROUPS,
+    "no-statistics": _STATISTICS,
+    "statistics-not-believed": _STATISTICS,
+    "missing-bounds": _EXACT_BOUNDS,
+    "truncated-bounds": _EXACT_BOUNDS,
+    "uncompressed": _ZSTD,
+    "slow-codec": _ZSTD,
+    "no-bloom-filter": {
+        "pyarrow": _pyarrow(f"bloom_filter_options={{$text: True}}, {ARROW_PAGES}"),
+        "spark": f'df.write.option("parquet.bloom.filter.enabled#$column", "true"){SPARK_PAGES}.parquet(path)',
+        "duckdb": "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- with Bloom filters, where columns have dictionaries",
+        "delta-rs": _delta(f"{DELTA_PAGES}, column_properties={{$text: {_FILTERED}}}"),
+        "asyncpq": "asyncpq optimize URL TARGET --bloom $column  # or: index build URL --kind keys:$column",
+    },
+    "random-order": {
+        "pyarrow": _pyarrow(ARROW_PAGES, "table.sort_by($text)"),
+        "spark": f"df.sort($text).write{SPARK_PAGES}.parquet(path)",
+        "duckdb": "COPY (FROM t ORDER BY $sql) TO 'path' (ROW_GROUP_SIZE 20480)",
+        "polars": f"df.sort($text).write_parquet(path, {POLARS_PAGES})",
+        "delta-rs": "DeltaTable(table).optimize.z_order([$text])",
+        "asyncpq": "asyncpq optimize URL TARGET --sort-by $column  # or: index build URL --kind keys:$column",
+    },
+    "wide-bounds": {
+        "pyarrow": _pyarrow(f"write_statistics=[$text], {ARROW_PAGES}"),
+        "spark": f'df.write.option("parquet.statistics.truncate.length", "64"){SPARK_PAGES}.parquet(path)',
+        "delta-rs": _delta(f"statistics_truncate_length=64, {DELTA_PAGES}"),
+        "asyncpq": "asyncpq index build URL --kind footers",
+    },
+    "tiny-files": {
+        "pyarrow": f'ds.write_dataset(ds.dataset(url), out, format="parquet", max_rows_per_file={8 * GROUP_ROWS})',
+        "spark": "spark.read.parquet(url).coalesce(n).write.parquet(out)",
+        "duckdb": "COPY (FROM 'url/**/*.parquet') TO 'out' (FORMAT parquet, FILE_SIZE_BYTES '256MB')",
+        "polars": "pl.scan_parquet(url).sink_parquet(path)",
+        "delta-rs": "DeltaTable(table).optimize.compact()",
+        "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers --kind bounds",
+    },
+    "deleted-rows": {
+        "spark": "REORG TABLE t APPLY (PURGE)  -- of Iceberg: CALL system.rewrite_data_files(table => 't')",
+        "delta-rs": "DeltaTable(table).optimize.compact()",
+    },
+    "legacy-calendar": {
+        "spark": 'spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED"); '
+        'spark.conf.set("spark.sql.parquet.int96RebaseModeInWrite", "CORRECTED"); '
+        "spark.read.parquet(url).write.parquet(out)",
+        "asyncpq": "asyncpq optimize URL TARGET",
+    },
+    "no-index": {"asyncpq": "asyncpq index build URL --kind keys:$column --kind footers"},
+    "big-footer": {"asyncpq": "asyncpq index build URL --kind footers"},
+}
+
+
+def snippets_for(rule: str, column: str = "") -> Snippets:
+    """Return the code that cures a rule, by the writer. ``column``: that of the lookups."""
+    names = {"column": column, "text": repr(column), "sql": quoted(column)}
+    return {writer: Template(code).substitute(names) for writer, code in CURES[rule].items()}
 
 
 def smaller_chunks() -> Snippets:
     """Return the snippets that write smaller column chunks or more pages. There is none that builds an index, which
     adds no pages."""
-    return {**pages(), "asyncpq": "asyncpq optimize URL TARGET"}
-
-
-def sort(column: str) -> Snippets:
-    """Return the snippets that sort rows by a column, and the one that builds an index of it instead."""
-    return {
-        "pyarrow": _pyarrow(ARROW_PAGES, f"table.sort_by({column!r})"),
-        "spark": f"df.sort({column!r}).write{SPARK_PAGES}.parquet(path)",
-        "duckdb": f"COPY (FROM t ORDER BY {quoted(column)}) TO 'path' (ROW_GROUP_SIZE 20480)",
-        "polars": f"df.sort({column!r}).write_parquet(path, {POLARS_PAGES})",
-        "delta-rs": f"DeltaTable(table).optimize.z_order([{column!r}])",
-        "asyncpq": f"asyncpq optimize URL TARGET --sort-by {column}  # or: index build URL --kind keys:{column}",
-    }
-
-
-def row_groups(_: str = "") -> Snippets:
-    """Return the snippets that write row groups of a million rows."""
-    return {
-        "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {ARROW_PAGES}"),
-        "spark": f'df.write.option("parquet.block.size", str(64 << 20)){SPARK_PAGES}.parquet(path)',
-        "duckdb": f"COPY t TO 'path' (ROW_GROUP_SIZE {GROUP_ROWS})",
-        "polars": f"df.write_parquet(path, row_group_size={GROUP_ROWS}, data_page_size={SMALL_PAGE_BYTES})",
-        "delta-rs": _delta(f"max_row_group_size={GROUP_ROWS}, {DELTA_PAGES}"),
-        "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers",
-    }
+    return {**_PAGES, "asyncpq": "asyncpq optimize URL TARGET"}
 
 
 def without_dictionary(columns: Sequence[str]) -> Snippets:
@@ -198,119 +270,12 @@ def with_dictionary_of(columns: Sequence[str]) -> Snippets:
     }
 
 
-def statistics(column: str) -> Snippets:
-    """Return the snippets that write statistics (min and max) of a column."""
-    return {
-        "pyarrow": _pyarrow(f"write_statistics=True, {ARROW_PAGES}"),
-        "spark": f"df.write{SPARK_PAGES}.parquet(path)  # parquet-java writes statistics unless told otherwise",
-        "duckdb": "COPY t TO 'path'  -- DuckDB writes statistics of row groups",
-        "polars": f"df.write_parquet(path, statistics=True, {POLARS_PAGES})",
-        "delta-rs": _delta(
-            f"{DELTA_PAGES}, column_properties={{{column!r}: ColumnProperties(statistics_enabled='PAGE')}}"
-        ),
-        "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind bounds:{column}",
-    }
-
-
-def codec(_: str = "") -> Snippets:
-    """Return the snippets that compress with zstd."""
-    return {
-        "pyarrow": _pyarrow(f'compression="zstd", {ARROW_PAGES}'),
-        "spark": f'df.write.option("compression", "zstd"){SPARK_PAGES}.parquet(path)',
-        "duckdb": "COPY t TO 'path' (COMPRESSION zstd)",
-        "polars": f'df.write_parquet(path, compression="zstd", {POLARS_PAGES})',
-        "delta-rs": _delta(f'compression="ZSTD", {DELTA_PAGES}'),
-        "asyncpq": "asyncpq optimize URL TARGET --compression zstd",
-    }
-
-
-def exact_bounds(column: str) -> Snippets:
-    """Return the snippets that write a column's bounds without truncation, or build an index, which needs no bounds."""
-    return {
-        "pyarrow": f"{_pyarrow(ARROW_PAGES)}  # bounds are not truncated",
-        "spark": f'df.write.option("parquet.columnindex.truncate.length", "1024"){SPARK_PAGES}.parquet(path)',
-        "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind keys:{column}",
-    }
-
-
-def page_bounds(column: str) -> Snippets:
-    """Return the snippets that write the bounds of each page, or chunks so small that those of the chunk are enough."""
-    return {**pages(), "asyncpq": f"asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind keys:{column}"}
-
-
-def short_bounds(column: str) -> Snippets:
-    """Return the snippets that truncate the bounds of strings, or write statistics only for the columns of lookups."""
-    return {
-        "pyarrow": _pyarrow(f"write_statistics=[{column!r}], {ARROW_PAGES}"),
-        "spark": f'df.write.option("parquet.statistics.truncate.length", "64"){SPARK_PAGES}.parquet(path)',
-        "delta-rs": _delta(f"statistics_truncate_length=64, {DELTA_PAGES}"),
-        "asyncpq": "asyncpq index build URL --kind footers",
-    }
-
-
 def tail(num_bytes: int) -> Snippets:
     """Return the snippet that sets the size of the first GET to ``num_bytes`` bytes at the end of the object."""
     return {
         "asyncpq": f"Session(requests=RequestOptions(tail_bytes={num_bytes}))",
         "pyarrow": _pyarrow(f"row_group_size={GROUP_ROWS}, {ARROW_PAGES}"),
         "spark": f'df.write.option("parquet.block.size", str(64 << 20)){SPARK_PAGES}.parquet(path)',
-    }
-
-
-def index(column: str) -> Snippets:
-    """Return the snippets that build an index of a column beside the files."""
-    return {"asyncpq": f"asyncpq index build URL --kind keys:{column} --kind footers"}
-
-
-def footers() -> Snippets:
-    """Return the snippets that build an index of footers."""
-    return {"asyncpq": "asyncpq index build URL --kind footers"}
-
-
-def disk_cache() -> Snippets:
-    """Return the snippet that sets a disk cache, which outlives the process."""
-    return {"asyncpq": 'Session(disk_cache="/var/cache/asyncpq")'}
-
-
-def compaction(_: str = "") -> Snippets:
-    """Return the snippets that rewrite the rows into fewer and larger files."""
-    return {
-        "pyarrow": f'ds.write_dataset(ds.dataset(url), out, format="parquet", max_rows_per_file={8 * GROUP_ROWS})',
-        "spark": "spark.read.parquet(url).coalesce(n).write.parquet(out)",
-        "duckdb": "COPY (FROM 'url/**/*.parquet') TO 'out' (FORMAT parquet, FILE_SIZE_BYTES '256MB')",
-        "polars": "pl.scan_parquet(url).sink_parquet(path)",
-        "delta-rs": "DeltaTable(table).optimize.compact()",
-        "asyncpq": "asyncpq optimize URL TARGET  # or: asyncpq index build URL --kind footers --kind bounds",
-    }
-
-
-def calendar(_: str = "") -> Snippets:
-    """Return the snippet that writes dates in the Gregorian calendar."""
-    return {
-        "spark": 'spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED"); '
-        'spark.conf.set("spark.sql.parquet.int96RebaseModeInWrite", "CORRECTED"); '
-        "spark.read.parquet(url).write.parquet(out)",
-        "asyncpq": "asyncpq optimize URL TARGET",
-    }
-
-
-def purge(_: str = "") -> Snippets:
-    """Return the snippets that rewrite files without their deleted rows."""
-    return {
-        "spark": "REORG TABLE t APPLY (PURGE)  -- of Iceberg: CALL system.rewrite_data_files(table => 't')",
-        "delta-rs": "DeltaTable(table).optimize.compact()",
-    }
-
-
-def bloom_filters(column: str) -> Snippets:
-    """Return the snippets that write Bloom filters of a column, and the one that builds an index of it instead."""
-    enabled = "ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))"
-    return {
-        "pyarrow": _pyarrow(f"bloom_filter_options={{{column!r}: True}}, {ARROW_PAGES}"),
-        "spark": f'df.write.option("parquet.bloom.filter.enabled#{column}", "true"){SPARK_PAGES}.parquet(path)',
-        "duckdb": "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- with Bloom filters, where columns have dictionaries",
-        "delta-rs": _delta(f"{DELTA_PAGES}, column_properties={{{column!r}: {enabled}}}"),
-        "asyncpq": f"asyncpq optimize URL TARGET --bloom {column}  # or: index build URL --kind keys:{column}",
     }
 
 
@@ -346,34 +311,11 @@ _ADVICE: Final[Mapping[str, str]] = {
     "no-index": "Build an index of kinds keys:{column} and footers.",
 }
 
-#: What users may copy, by the rule.
-CURES: Final[Mapping[str, Callable[[str], Snippets]]] = {
-    "no-page-index": pages,
-    "no-column-index": pages,
-    "no-bloom-filter": bloom_filters,
-    "huge-pages": pages,
-    "random-order": sort,
-    "small-row-groups": row_groups,
-    "large-row-groups": row_groups,
-    "no-statistics": statistics,
-    "statistics-not-believed": statistics,
-    "missing-bounds": exact_bounds,
-    "truncated-bounds": exact_bounds,
-    "chunk-bounds": page_bounds,
-    "wide-bounds": short_bounds,
-    "uncompressed": codec,
-    "slow-codec": codec,
-    "tiny-files": compaction,
-    "no-index": index,
-    "deleted-rows": purge,
-    "legacy-calendar": calendar,
-}
-
 
 def with_own_setting(rule: str, snippets: Snippets, created_by: str | None) -> Snippets:
     """Put the setting of the writer that wrote the file first, if it cures ``rule``. ``created_by``: the footer's."""
     own = setting_of(created_by)
-    if own is None or CURES.get(rule) not in (pages, page_bounds):
+    if own is None or CURES.get(rule) not in (_PAGES, _PAGE_BOUNDS):
         return snippets
     return {own.name: own.setting, **snippets}
 

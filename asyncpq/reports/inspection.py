@@ -582,6 +582,9 @@ def _moment(value: int, logical: LogicalType, per_second: int) -> str | None:
     return None if date is None else f"{date}T{clock}{'Z' if logical.is_adjusted_to_utc else ''}"
 
 
+# -- the report -----------------------------------------------------------------------------------
+
+
 class InspectionReport(dict[str, Any], Generic[D_co]):
     """The layout of a file, or of a dataset's files: a dict of JSON values (docs/cli.md)."""
 

@@ -37,7 +37,7 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.reports.cures import CURES, advice
+from asyncpq.reports.cures import advice, snippets_for
 from asyncpq.reports.documents import Cause, Lint
 from asyncpq.reports.inspection import ChunkStops, FileLayout, encodings_of, load_layout, sorted_as, unreadable_columns
 from asyncpq.reports.lint_rules import RULES, Subject, listed, severity, unpriced
@@ -521,7 +521,7 @@ def _of_deletes(lake: LakeFacts) -> list[Cause]:
             f"{lake.deletes:,} of {len(lake.sizes):,} files have deleted rows: reads of these fetch which. "
             "No saving is predicted: it depends on which files a read comes to.",
             "Rewrite these files without the deleted rows.",
-            snippets=CURES["deleted-rows"](""),
+            snippets=snippets_for("deleted-rows"),
         )
     ]
 
@@ -547,7 +547,7 @@ def _cause(
         saves_seconds=round(saved, 6),
         column=column,
         cure=cure,
-        snippets=CURES[rule](column),
+        snippets=snippets_for(rule, column),
     )
 
 
@@ -633,6 +633,9 @@ def _segment(plain: float, size: float, whole_bytes: int) -> tuple[int, float]:
         return 1, size
     groups = max(1.0, plain / _GROUP_BYTES)
     return 2, max(4 * KIB, groups * _GROUP_FOOTER_BYTES) + size / groups
+
+
+# -- the report -----------------------------------------------------------------------------------
 
 
 class LintReport(dict[str, Any]):

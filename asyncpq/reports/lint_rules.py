@@ -20,11 +20,10 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.parquet.writer_faults import WriterFaults
 from asyncpq.reports.cures import (
-    CURES,
     Snippets,
     advice,
-    pages,
     smaller_chunks,
+    snippets_for,
     tail,
     with_dictionary_of,
     with_own_setting,
@@ -116,7 +115,7 @@ class Subject:
         fewer = saved.num_bytes >= max(_LEAST_BYTES, least_share * self.before.num_bytes)
         if share <= 0 or (share < _LEAST_SHARE and saved.requests < 0.5 and not fewer):
             return
-        snippets = CURES[rule](self.leaf.dotted) if snippets is None else snippets
+        snippets = snippets_for(rule, self.leaf.dotted) if snippets is None else snippets
         yield Cause(
             id=rule,
             severity=severity(share),
@@ -192,7 +191,7 @@ def no_page_index(subject: Subject) -> Iterator[Cause]:
     what = f"{len(lacking)} of the {len(subject.leaves)} columns that a lookup reads have no OffsetIndex: "
     title = "no page index" if lacking else "no ColumnIndex of the key column"
     detail = what + "whole column chunks are read." if lacking else "Pages cannot be ruled out by their bounds."
-    cure, snippets = advice("no-page-index"), pages()
+    cure, snippets = advice("no-page-index"), snippets_for("no-page-index")
     if subject.single_pages:
         detail += " Each chunk is one page."
         cure, snippets = "Write smaller pages and page indexes, or smaller row groups.", smaller_chunks()
@@ -607,7 +606,7 @@ def codecs(subject: Subject) -> Iterator[Cause]:
             "size. No saving is predicted: it is time of the CPU, which depends on the machine.",
             advice("slow-codec"),
             column=subject.leaf.dotted,
-            snippets=CURES["slow-codec"](subject.leaf.dotted),
+            snippets=snippets_for("slow-codec"),
         )
 
 
@@ -624,7 +623,7 @@ def legacy_calendar(subject: Subject) -> Iterator[Cause]:
             "calendar. asyncpq and Spark convert them, other readers return other days. No saving is predicted.",
             "Write the file again in today's calendar.",
             column=subject.leaf.dotted,
-            snippets=CURES["legacy-calendar"](subject.leaf.dotted),
+            snippets=snippets_for("legacy-calendar"),
         )
 
 

@@ -271,6 +271,9 @@ def runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
             start = at
 
 
+# -- the model of its cost ------------------------------------------------------------------------
+
+
 #: Purposes of requests that come before data.
 METADATA: Final = frozenset({"tail", "footer", "index", "bloom", "list", "table", "stat", "session", "validate"})
 

@@ -54,6 +54,9 @@ T = TypeVar("T")
 Handler = Callable[["ServerExchange"], Awaitable[None]]
 
 
+# -- one request ----------------------------------------------------------------------------------
+
+
 class ClientGoneError(Exception):
     """The client closed the connection before it had the whole response."""
 
@@ -130,6 +133,9 @@ class ServerExchange:
         """Send a problem document as the response."""
         lines = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **(headers or {}), **problem.headers}
         await self.reply.whole(problem.status, lines, problem.body)
+
+
+# -- the application ------------------------------------------------------------------------------
 
 
 class _Endpoint:

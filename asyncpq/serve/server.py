@@ -241,6 +241,9 @@ def watch_connections(settings: Any, seconds: float = IDLE_S) -> None:
     settings.http_protocol_class = WatchedProtocol
 
 
+# -- turns of the event loop ----------------------------------------------------------------------
+
+
 Ts = TypeVarTuple("Ts")
 
 TURN_S: Final = 0.001  # an owner's callbacks, one after the other

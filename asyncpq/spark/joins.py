@@ -25,9 +25,8 @@ from asyncpq.spark.reads.conditions import quoted
 from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, SparkFiles, open_lake
 from asyncpq.spark.settings import FilesKeywords, SparkSettings, refuse_secrets, split_settings
-from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.read_conf import FIRST_SURE_DAY, FIRST_SURE_TIME, ReadConf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,9 +25,8 @@ from asyncpq.engine.foreign_conditions import ForeignCondition
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
-from asyncpq.spark.types.calendars import RebaseMode
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, merged_schema, nullable, unquoted
+from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, merged_schema, nullable, unquoted
 
 if TYPE_CHECKING:
     from asyncpq import Session

@@ -22,6 +22,7 @@ from asyncpq.reports.cures import (
     Snippets,
     quoted,
     setting_of,
+    snippets_for,
     tail,
     with_dictionary_of,
     without_dictionary,
@@ -32,7 +33,7 @@ from tests.zoo.registry import PROGRAMS, Writer
 
 TABLE = pa.table({"it's": [3, 1, 2], "user": ["a", "b", "c"]})
 ALL: dict[str, Snippets] = {
-    **{name: cure("user") for name, cure in CURES.items()},
+    **{rule: snippets_for(rule, "user") for rule in CURES},
     "without dictionary": without_dictionary(["user"]),
     "with dictionary": with_dictionary_of(["user"]),
     "tail": tail(65536),
@@ -174,14 +175,14 @@ async def test_lint_gives_the_setting_of_the_files_writer_first(name: str | None
     (created_by,) = set(re.findall(rb"parquet-cpp-arrow version [\d.]+", data))
     data = data.replace(created_by, own.ljust(len(created_by)))
     found = finding(await linted(data, ["id"]), "no-page-index")["snippets"]
-    general = CURES["no-page-index"]("id")
+    general = snippets_for("no-page-index", "id")
     first = {} if name is None else {each.name: each.setting for each in WRITER_SETTINGS if each.name == name}
     assert list(found.items()) == list({**first, **general}.items())
 
 
 async def test_other_cures_are_those_of_all_writers() -> None:
     found = finding(await linted(encoded(trips()), ["user"]), "random-order")
-    assert found["snippets"] == CURES["random-order"]("user")
+    assert found["snippets"] == snippets_for("random-order", "user")
 
 
 @pytest.mark.parametrize("writer", LAYOUT_WRITERS, ids=lambda writer: writer.name)

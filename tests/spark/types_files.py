@@ -15,10 +15,9 @@ from pyspark.sql.types import StructType
 from asyncpq import ReadOptions, blocking
 from asyncpq.distributed import FooterFacts
 from asyncpq.parquet.metadata import decode_file_metadata
-from asyncpq.spark.types.calendars import FileDates, file_dates
 from asyncpq.spark.types.conversion import arrow_schema, converter
 from asyncpq.spark.types.parquet_schema import spark_schema
-from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.read_conf import FileDates, ReadConf, file_dates
 
 
 def to_spark(

@@ -136,6 +136,9 @@ def _call(function: str, arguments: Sequence[Node]) -> Expression | None:
     return None
 
 
+# -- SQL ------------------------------------------------------------------------------------------
+
+
 #: Returns Spark's type of a column or field by its dotted path; None if there is none.
 TypeOf: TypeAlias = Callable[[str], T.DataType | None]
 
@@ -233,7 +236,7 @@ def _string(token: str, conf: ReadConf) -> str:
     return "'" + inner.replace(quote * 2, quote).replace("'", "\\'") + "'"
 
 
-# -- nodes ----------------------------------------------------------------------------------------
+# -- nodes of SQL ---------------------------------------------------------------------------------
 
 
 def _uncast(node: Any, type_of: TypeOf) -> Any:
@@ -359,6 +362,9 @@ def _cast(target: str, text: str, *, is_string: bool) -> Any:
     return number if target == "BIGINT" and isinstance(number, int) else None
 
 
+# -- columns of PySpark ---------------------------------------------------------------------------
+
+
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
 _PLAIN: Final = (bool, int, float, str, Decimal, bytes)
@@ -374,7 +380,7 @@ def read_column(column: Column, conf: ReadConf | None = None) -> Expression:
     return predicate(node)
 
 
-# -- nodes ----------------------------------------------------------------------------------------
+# -- nodes of columns -----------------------------------------------------------------------------
 
 
 def _of_jvm(node: Any, conf: ReadConf) -> Node:
@@ -455,6 +461,9 @@ _LITERALS: Final[dict[str, Callable[[Any], Any]]] = {
     "timestamp": lambda literal: _EPOCH_UTC + dt.timedelta(microseconds=literal.timestamp),
     "timestamp_ntz": lambda literal: _EPOCH_UTC.replace(tzinfo=None) + dt.timedelta(microseconds=literal.timestamp_ntz),
 }
+
+
+# -- conditions of scans --------------------------------------------------------------------------
 
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -15,9 +15,8 @@ from asyncpq import Expression
 from asyncpq.distributed import EngineScan, PlanningJobs, ScanTasks, plan_tasks
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types.calendars import FileDates
 from asyncpq.spark.types.conversion import converter
-from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, ReadConf
+from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, FileDates, ReadConf
 
 PLAN_AGAIN: Final = "create a new DataFrame, or restart the stream."
 

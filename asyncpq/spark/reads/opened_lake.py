@@ -469,6 +469,9 @@ def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
     return struct_of(schema)
 
 
+# -- paths and files ------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class PartitionTypes:
     """Spark's types of partition columns whose values are parsed from the texts in paths. Picklable."""

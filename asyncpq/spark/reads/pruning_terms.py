@@ -23,8 +23,7 @@ from pyspark.sql import types as T  # noqa: N812  # as PySpark's documentation c
 
 from asyncpq import Expression
 from asyncpq.engine.foreign_conditions import ForeignColumn, ForeignCondition, ForeignTest
-from asyncpq.spark.types.calendars import FIRST_SURE_DAY, FIRST_SURE_TIME
-from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
+from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, FIRST_SURE_DAY, FIRST_SURE_TIME, ReadConf
 
 #: Instants by wall-clock time of the session's zone.
 Instants = Mapping[dt.datetime, dt.datetime]

@@ -106,6 +106,9 @@ def local_rows(spark: SparkSession, batches: Sequence[pa.RecordBatch], struct: S
     return spark.createDataFrame(table, struct)
 
 
+# -- the choice -----------------------------------------------------------------------------------
+
+
 ReaderName: TypeAlias = Literal["auto", "asyncpq", "spark"]
 
 #: Seconds before the first row, without reading.

@@ -442,6 +442,9 @@ def read_rows(
             yield from clock.timed(metrics.counted(read(split)))
 
 
+# -- plans of very many files ---------------------------------------------------------------------
+
+
 #: Files of one job, whose results the driver gets at once: with footers, about 1 KiB each, at most 16 KiB.
 JOB_FILES: Final = 16_384
 _TASK_FILES: Final = 256  # at most, of one task
@@ -514,6 +517,9 @@ class SparkPlanning:
 def _shipped(files: Sequence[DataFile]) -> list[DataFile]:
     """Return copies of the files without the attributes that tasks do not need."""
     return [replace(file, bounds={}) for file in files]
+
+
+# -- what tasks have read -------------------------------------------------------------------------
 
 
 #: Plans whose counts the driver keeps. PySpark never frees an accumulator, so all plans of an application share one.

@@ -1,5 +1,5 @@
 """Spark's types and values in Parquet files, read and written.
 
 In: a Parquet schema or Arrow batches, and Spark's settings (``read_conf``). Out: Spark's schema (``parquet_schema``,
-``partition_types``) and batches of its types (``conversion``; ``calendars`` for old dates; ``special_types``).
+``partition_types``) and batches of its types (``conversion``, ``special_types``).
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyspark
@@ -19,11 +19,10 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, StructField, StructType, TimestampType
 
-from asyncpq.engine.array_conversions import nested_conversion, variant_conversion, with_inner_types
+from asyncpq.engine.array_conversions import nested_conversion, rebased, variant_conversion, with_inner_types
 from asyncpq.errors import ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError, located
-from asyncpq.spark.types.calendars import FileDates, RebaseCalendar, rebase_days, rebase_micros
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY
-from asyncpq.spark.types.read_conf import ReadConf, check_names, nullable_struct, within
+from asyncpq.spark.types.read_conf import FileDates, ReadConf, RebaseCalendar, check_names, nullable_struct, within
 from asyncpq.spark.types.special_types import (
     as_stored,
     has_variant,
@@ -650,3 +649,41 @@ def _of_other_files(known: pa.DataType, asked: DataType) -> pa.DataType:
     is_zoneless = isinstance(asked, TimestampType) and isinstance(known, pa.TimestampType) and known.tz is None
     is_unsigned = isinstance(asked, IntegralType) and pa.types.is_unsigned_integer(known)
     return to_arrow_type(asked, timezone="UTC") if is_zoneless or is_unsigned else known
+
+
+# -- calendars ------------------------------------------------------------------------------------
+
+
+def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
+    """Convert int32 days since 1970-01-01 in ``calendar`` to the Gregorian calendar. Raises UnsupportedFeatureError,
+    whose hint names Spark's setting, for days before 1582-10-15 in an unknown calendar."""
+    if calendar.mode == "CORRECTED":
+        return days
+    refusal = None if calendar.mode == "LEGACY" else _unknown_calendar("1582-10-15", "datetime")
+    return rebased(days.view(pa.date32()), refusal=refusal).view(pa.int32())
+
+
+def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
+    """Convert int64 microseconds since 1970-01-01T00:00:00Z in ``calendar`` to the Gregorian calendar.
+
+    Values before 1900 in an unknown calendar or zone raise UnsupportedFeatureError. Its hint names Spark's setting for
+    ``kind``.
+    """
+    if calendar.mode == "CORRECTED":
+        return micros
+    refusal = None if calendar.mode == "LEGACY" else _unknown_calendar("1900-01-01T00:00:00Z", kind)
+    try:
+        return rebased(micros.view(pa.timestamp("us")), calendar.zone, refusal=refusal).view(pa.int64())
+    except UnsupportedFeatureError as error:
+        if refusal is None:  # the zone is not known
+            error.hint = "Read them with spark.read.parquet."
+        raise
+
+
+def _unknown_calendar(date: str, kind: Literal["datetime", "int96"]) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"the column has values before {date}, which may be in the calendar of old Spark versions "
+        "(Spark: INCONSISTENT_BEHAVIOR_CROSS_VERSION.READ_ANCIENT_DATETIME)",
+        hint=f"Set spark.sql.parquet.{kind}RebaseModeInRead to LEGACY to rebase them, or to CORRECTED to read them "
+        "as they are.",
+    )

@@ -1,22 +1,25 @@
-"""Spark settings for reading Parquet files, and the rules for names and schemas that follow from them."""
+"""Spark settings for reading Parquet files, and the rules for names, schemas and calendars that follow from them.
+
+The calendars of dates and timestamps in a file are determined by the file's footer, else by the settings.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812
 
 from asyncpq.distributed import EngineRules
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
-from asyncpq.spark.types.calendars import FileDates, RebaseMode, file_dates
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, InvalidOptionError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +32,42 @@ HAS_OLD_DATES: Final = "dates of the calendar of Spark before 3.0"
 #: Key of field metadata with the type CHAR(n) or VARCHAR(n) of a column that Spark reads as a string.
 CHAR_VARCHAR_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
-
 _NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
+
+RebaseMode = Literal["EXCEPTION", "CORRECTED", "LEGACY"]
+#: Earlier literals do not prune, since files may use another calendar, in any zone.
+FIRST_SURE_DAY: Final = dt.date(1582, 11, 1)
+FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
+
+
+class RebaseCalendar(NamedTuple):
+    """The calendar in which a file's dates or timestamps are stored."""
+
+    mode: RebaseMode  # LEGACY: hybrid; CORRECTED: Gregorian; EXCEPTION: unknown, so old values are refused
+    zone: str | None = None  # of wall-clock times in LEGACY; None if unknown
+
+
+_AS_IT_IS: Final = RebaseCalendar("CORRECTED")
+
+
+@dataclass(frozen=True)
+class FileDates:
+    """The calendars and time zones in which a file stores its dates and timestamps, as Spark determines them."""
+
+    datetime: RebaseCalendar = _AS_IT_IS  # of DATE and TIMESTAMP
+    int96: RebaseCalendar = _AS_IT_IS
+    int96_fields: frozenset[str] = frozenset()  # names of top-level fields with INT96
+    mixed_fields: frozenset[str] = frozenset()  # those of them that have other timestamps as well
+    int96_zone: str | None = None  # of the wall-clock times in INT96, if Spark converts them; None for UTC
+
+    def renamed(self, names: Mapping[str, str]) -> FileDates:
+        """Return the same of fields that have other names in the lake: ``names``, by those of the file."""
+        if not names or not self.int96_fields:
+            return self
+        int96, mixed = (
+            frozenset(names.get(name, name) for name in group) for group in (self.int96_fields, self.mixed_fields)
+        )
+        return replace(self, int96_fields=int96, mixed_fields=mixed)
 
 
 def _setting(default: Any, key: str) -> Any:
@@ -273,3 +310,33 @@ def _merge(left: T.DataType, right: T.DataType, conf: ReadConf) -> T.DataType:
             hint="Pass a schema: .schema(...).",
         )
     return left
+
+
+# -- calendars ------------------------------------------------------------------------------------
+
+
+def file_dates(footer: FooterFacts, conf: ReadConf) -> FileDates:
+    """Return the calendars of a file, according to the metadata of the file's writer and the settings. Raises
+    InvalidOptionError if INT96 values depend on the session's time zone, and that zone is unknown."""
+    written = footer.calendars
+    int96, zone = written.int96_fields, None
+    if int96 and conf.int96_timestamp_conversion and not footer.created_by.startswith("parquet-mr"):
+        zone = conf.session_time_zone
+        if zone is None:
+            raise InvalidOptionError(
+                "with int96TimestampConversion, INT96 values depend on the session's time zone, which is not set",
+                column=min(int96),
+                hint="Set the option sessionTimeZone, such as Europe/Berlin.",
+            )
+
+    def calendar(by_settings: RebaseMode, is_legacy: bool | None) -> RebaseCalendar:
+        mode = by_settings if is_legacy is None else "LEGACY" if is_legacy else "CORRECTED"
+        return RebaseCalendar(mode, written.zone or conf.jvm_time_zone if mode == "LEGACY" else None)
+
+    return FileDates(
+        calendar(conf.datetime_rebase_mode, written.datetimes),
+        calendar(conf.int96_rebase_mode, written.int96),
+        int96,
+        int96 & written.timestamp_fields,
+        zone,
+    )

@@ -42,7 +42,6 @@ from pyspark.sql.types import (
 )
 
 from asyncpq.errors import AmbiguousColumnError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.spark.types.calendars import FileDates, RebaseCalendar, file_dates, rebase_days, rebase_micros
 from asyncpq.spark.types.conversion import (
     FIELD_ID_KEY,
     LeafRules,
@@ -52,8 +51,10 @@ from asyncpq.spark.types.conversion import (
     lake_column,
     lake_field,
     leaf_conversion,
+    rebase_days,
+    rebase_micros,
 )
-from asyncpq.spark.types.read_conf import ReadConf, nullable_struct
+from asyncpq.spark.types.read_conf import FileDates, ReadConf, RebaseCalendar, file_dates, nullable_struct
 from tests.spark.types.test_parquet_schema import INT96, element, file_of
 from tests.spark.types_files import to_spark
 

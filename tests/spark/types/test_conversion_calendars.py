@@ -18,8 +18,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from asyncpq.distributed import FooterFacts
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
-from asyncpq.spark.types.calendars import file_dates
-from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
+from asyncpq.spark.types.read_conf import ReadConf, file_dates, jvm_time_zone
 from tests.parquet_files import EditedFile
 from tests.spark.types_files import assert_same, metadata_of, read_as_spark, to_spark, write
 
