@@ -499,7 +499,6 @@ def _listing(rows: Sequence[ObjectRow | NamedRow], root: str, partitioning: Part
 
 
 # -- tables in a listing ---------------------------------------------------------------------------
-#
 # A table's files may have rows that are deleted or replaced, which only the table knows: a listing that contains such
 # files is refused, and the error names the table. A listing of ``t/part-*`` or ``t/day=1/`` does not pass the log of
 # the table ``t/``. So the folders around it that may be those of tables, by the names below them, are looked into once
