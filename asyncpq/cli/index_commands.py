@@ -187,12 +187,11 @@ async def verify(
     at: _At = None,
     sample: Annotated[int, Option("--sample", help="Files to compare.")] = 10,
     rows: Annotated[int, Option("--rows", help="Rows to look up, for each file and kind.")] = 100,
-    seed: Annotated[int | None, Option("--seed", help="Choose the same files again.", show_default=False)] = None,
     format_: ReportFormat = Format.TABLE,
 ) -> None:
     """Compare the index with a random sample of the files. The exit code is 1 if it is wrong."""
     index = await open_existing_index(session, url, at, refreshes=True)
-    verified = await index.verify(sample=sample, rows=rows, seed=seed)
+    verified = await index.verify(sample=sample, rows=rows)
     document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(verified)}  # type: ignore[typeddict-item]
     with to_any_reader():
         if format_ is Format.JSON:

@@ -247,6 +247,7 @@ class SmallFiles:
 
 
 # -- decoding --------------------------------------------------------------------------------------
+
 _MOST_CHUNK_BYTES: Final = 1 << 20  # decoded
 _LEVEL_BYTES: Final = 8  # of a value, while it is decoded
 _CODECS: Final = frozenset(map(int, Codec)) - {Codec.LZO, Codec.LZ4}

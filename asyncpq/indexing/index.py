@@ -252,19 +252,17 @@ class Index(Unpicklable):
                 operation=operation,
             )
 
-    async def verify(self, *, sample: int = 10, rows: int = 100, seed: int | None = None) -> Verified:
+    async def verify(self, *, sample: int = 10, rows: int = 100) -> Verified:
         """Compare the index with a random sample of the files, and return the differences.
 
         Args:
             sample: number of files to compare.
             rows: number of rows to look up, for each file and table.
-            seed: seed of the random choice; None for another choice with each call.
         """
         most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
-        randomness = random.Random(seed)
 
         def sample_of(count: int, most: int) -> list[int]:
-            return sorted(randomness.sample(range(count), min(most, count)))
+            return sorted(random.sample(range(count), min(most, count)))
 
         with self._operation("verify") as operation:
             manifest = await self._newest(operation)

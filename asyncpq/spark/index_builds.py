@@ -139,7 +139,6 @@ def verify_index(
     *,
     sample: int = 10,
     rows: int = 100,
-    seed: int | None = None,
     table: object = None,
     **options: Unpack[TableKeywords],
 ) -> Verified:
@@ -152,7 +151,7 @@ def verify_index(
 
     async def work(session: Session) -> Verified:
         index = await session.open_index(call.at, table=cast(Any, table), **of_table)
-        return await index.verify(sample=sample, rows=rows, seed=seed)
+        return await index.verify(sample=sample, rows=rows)
 
     return run_on_worker(call.settings, work)
 

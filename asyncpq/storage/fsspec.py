@@ -1,12 +1,8 @@
-"""The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...); ``fsspec_writer`` writes.
+"""The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...).
 
 Each read calls ``info`` before and after it to detect changes, unless the filesystem can name a generation in the path.
 Filesystems return no HTTP responses: their calls share the store's limits and its retry budget, and each has a time
-limit.
-
-adlfs and other filesystems swallow their cancellation while their host is silent: they catch it with other errors, and
-try again. So each call runs in a task of its own (``ForeignCall``). Its waiter cancels that task, gives it a short
-time to end, and then leaves the call: its next wait is its last one.
+limit (``foreign_calls``).
 """
 
 from __future__ import annotations
@@ -15,13 +11,15 @@ import asyncio
 import datetime
 import inspect
 import os
+import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
@@ -40,11 +38,11 @@ from asyncpq.errors import (
     ThrottledError,
     TransportError,
     UnsupportedStoreError,
-    closed_while_reading,
 )
 from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
+    CreateProbe,
     FirstNames,
     Guarantee,
     ListedObject,
@@ -58,12 +56,16 @@ from asyncpq.storage.base import (
     Wants,
     closed_store,
     info_time_s,
+    is_gone,
     may_change_unseen,
+    temporary_file_error,
+    time_of_probe,
 )
+from asyncpq.storage.foreign_calls import ForeignCall, ForeignCalls
 from asyncpq.storage.limits import ConnectionLimiter, ListingLimit
 from asyncpq.storage.responses import RangeRequest, changed, empty, gone
 from asyncpq.storage.retries import RETRYABLE_STATUSES, Attempts, RetryableError, RetryBudget
-from asyncpq.storage.threads import CLOSE_S, Threads, results_of
+from asyncpq.storage.threads import CLOSE_S, Threads, call_each, results_of
 from asyncpq.storage.urls import (
     FOLDER_HINT,
     RENEWAL,
@@ -75,125 +77,7 @@ from asyncpq.storage.urls import (
     unknown_option,
 )
 
-LEAVE_S: Final = 0.5  # a call has so long to end after its cancellation
-
-
 T = TypeVar("T")
-
-
-class ForeignCall(Generic[T]):
-    """A coroutine of a client, run by ``task`` until it ends or is left.
-
-    The coroutine's waits pass through :meth:`__await__`. Once the call is left, a cancellation ends the task there
-    and does not reach the client, which could swallow it.
-    """
-
-    def __init__(self, work: Awaitable[T]) -> None:
-        self._steps: Generator[Any, Any, T] = work.__await__()
-        self._is_left = False
-        self.task: asyncio.Task[T] = asyncio.get_running_loop().create_task(self._run())
-        self.task.add_done_callback(self._close)
-
-    def _close(self, task: asyncio.Task[T]) -> None:
-        with suppress(Exception):  # a client that was left may swallow this, too
-            self._steps.close()
-
-    async def _run(self) -> T:
-        return await self
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        error: BaseException | None = None
-        while True:
-            try:
-                awaited = next(self._steps) if error is None else self._steps.throw(error)
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
-            try:
-                yield awaited
-                error = None
-            except BaseException as thrown:
-                if self._is_left or isinstance(thrown, GeneratorExit):
-                    raise
-                error = thrown
-
-    async def end(self, timeout_s: float) -> None:
-        """Wait until the call has ended. After ``timeout_s`` seconds it is left: the task ends, and the client's
-        coroutine is closed where it waits. (If it waits for tasks of its own, only once these have ended.)"""
-        try:
-            await asyncio.wait((self.task,), timeout=timeout_s)
-        finally:
-            self._is_left = True
-            self.task.cancel()
-        await asyncio.wait((self.task,), timeout=LEAVE_S)
-
-
-class ForeignCalls:
-    """Runs coroutines of one store's client, and ends the wait for them in bounded time. Belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._waiters: dict[ForeignCall[Any], asyncio.Future[None]] = {}  # of the calls that have not ended
-        self._closed = False
-
-    async def run(
-        self,
-        work: Coroutine[Any, Any, T],
-        *,
-        check: Callable[[], Awaitable[None]] | None = None,
-        check_s: float | None = None,
-    ) -> T:
-        """Run ``work`` as a task, and return its result. The waiter's cancellation cancels it, and is raised once it
-        has ended, or was left after ``LEAVE_S`` seconds.
-
-        ``check`` is awaited after each ``check_s`` seconds of ``work``. An error that it raises ends ``work`` like a
-        cancellation.
-
-        Raises:
-            UsageError: the store was closed.
-            ConnectionAbortedError: the client cancelled its own call.
-        """
-        if self._closed:
-            work.close()
-            raise closed_while_reading()
-        call = ForeignCall(work)
-        task = call.task
-        self._waiters[call] = ended = task.get_loop().create_future()
-        task.add_done_callback(partial(self._end, call))
-        try:
-            while check is not None and not (await asyncio.wait((ended,), timeout=check_s))[0]:
-                await check()
-            await ended
-        except BaseException:
-            task.cancel()
-            await call.end(LEAVE_S)
-            raise
-        if task.done() and not task.cancelled():
-            return task.result()
-        if self._closed:
-            raise closed_while_reading()
-        raise ConnectionAbortedError("the client cancelled its own call")
-
-    async def close(self) -> None:
-        """Cancel the calls, and end the waits for them. Idempotent. Calls that do not end within ``CLOSE_S`` seconds
-        are left."""
-        self._closed = True
-        calls = list(self._waiters)
-        for call in calls:
-            call.task.cancel()
-            self._wake(call)
-        await asyncio.gather(*[call.end(CLOSE_S) for call in calls])
-
-    def _wake(self, call: ForeignCall[Any]) -> None:
-        waiter = self._waiters[call]
-        if not waiter.done():
-            waiter.set_result(None)
-
-    def _end(self, call: ForeignCall[Any], task: asyncio.Task[Any]) -> None:
-        self._wake(call)
-        del self._waiters[call]
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it
-
 
 _THREADS = 8
 _FOLDERS_AT_ONCE = 16
@@ -892,3 +776,110 @@ def _lists_flat(filesystem: Any) -> bool:
 def _parameters(class_: type) -> Mapping[str, Any]:
     initialise = class_.__dict__.get("__init__")  # the class's own signature is that of fsspec's instance cache
     return inspect.signature(initialise).parameters if inspect.isfunction(initialise) else {}
+
+
+# -- writes ----------------------------------------------------------------------------------------
+# Stores that create in one step: Google's (a generation must match), Azure's (If-None-Match), and this process's
+# memory. Others of fsspec accept ``mode="create"`` but only look before they write.
+
+
+_AZURE_PROTOCOLS = ("abfs", "abfss", "az")
+WRITABLE_PROTOCOLS = frozenset({*_AZURE_PROTOCOLS, "gs", "gcs", "memory"})
+
+_WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
+
+
+class WritableFsspecStore(FsspecStore):
+    """The store of ``WRITABLE_PROTOCOLS``; see :class:`asyncpq.storage.base.WritableStore`."""
+
+    @cached_property
+    def _create_probe(self) -> CreateProbe:
+        return CreateProbe()
+
+    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+        """Create or replace an object."""
+        await self._write(url, len(data), context, "pipe_file", bytes(data))
+
+    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+        """Create an object; return False if it exists."""
+        return await self._create(url, len(data), context, "pipe_file", bytes(data), mode="create")
+
+    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+        """Return whether the filesystem refuses to create an existing object; tried once for each bucket."""
+        bucket = self.path_of(url).lstrip("/").partition("/")[0]
+        return await self._create_probe.ask(self, bucket, url, context)
+
+    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+        """Create or replace an object with the content of the local file ``path``."""
+        try:
+            size = (await asyncio.to_thread(path.stat)).st_size
+            if self.asynchronous:
+                await self._write(url, size, context, "put_file", str(path))
+            else:  # the memory filesystem's put_file shows a growing object
+                await self.put_object(url, await asyncio.to_thread(path.read_bytes), context=context)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(f"the local file to upload cannot be read: {error.strerror}", url=safe_url(url)) from error
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """Create an object from ``pieces`` of its content, through a temporary local file; return False if the object
+        exists."""
+        with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
+            path, size = Path(folder, "content"), 0
+            async for piece in pieces:
+                size += len(piece)
+                await asyncio.to_thread(_append, path, piece, url)
+            if not self.asynchronous or size <= _WHOLE_BYTES:
+                data = await asyncio.to_thread(path.read_bytes) if size else b""
+                return await self.create_object(url, data, context=context)
+            # Azure's put_file has another option instead of a mode
+            options: dict[str, Any] = {"overwrite": False} if self.protocol in _AZURE_PROTOCOLS else {"mode": "create"}
+            return await self._create(url, size, context, "put_file", str(path), **options)
+
+    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+        """Delete objects, one call each."""
+
+        async def delete(url: str) -> None:
+            try:
+                await self._write(url, 0, context, "rm_file")
+            except StoreError as error:
+                if not is_gone(error):
+                    raise
+
+        await call_each(delete, urls)
+
+    async def clock(self, url: str, *, context: RequestContext) -> float:
+        """Return the store's time in seconds since the epoch, from a probe object that is written and deleted."""
+
+        async def modified_s(probe: str, context: RequestContext) -> float | None:
+            return modified_of(await self._write(probe, 0, context, "info"))
+
+        return await time_of_probe(self, url, context, modified_s)
+
+    async def _create(
+        self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
+    ) -> bool:
+        """Call the method ``name``, which creates the object; return False if the object exists."""
+        try:
+            await self._write(url, length, context, name, *arguments, **options)
+        except ObjectExistsError:
+            return False
+        return True
+
+    async def _write(
+        self, url: str, length: int, context: RequestContext, name: str, *arguments: Any, **options: Any
+    ) -> Any:
+        path = self.path_of(url)
+        # put_file names the local file first
+        arguments = (*arguments, path) if name == "put_file" else (path, *arguments)
+        context = context.step("write", context.round)
+        return await self.ask(RangeRequest(0, length, safe_url(url)), context, name, *arguments, **options)
+
+
+def _append(path: Path, piece: bytes, url: str) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(piece)
+    except OSError as error:
+        raise temporary_file_error(error, url) from error

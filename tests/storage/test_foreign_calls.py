@@ -19,9 +19,10 @@ from fsspec.registry import _registry
 
 import asyncpq
 from asyncpq.errors import DeadlineExceededError, TransportError, UsageError
+from asyncpq.storage import foreign_calls
 from asyncpq.storage import fsspec as fsspec_store
 from asyncpq.storage.base import Store
-from asyncpq.storage.fsspec import LEAVE_S, ForeignCalls
+from asyncpq.storage.foreign_calls import LEAVE_S, ForeignCalls
 from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
@@ -108,7 +109,8 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SilentThreads, "released", threading.Event())
     for name in ("silent", "stubborn", "late"):
         monkeypatch.setattr(Silent, name, getattr(Silent, name))
-    monkeypatch.setattr(fsspec_store, "CLOSE_S", 0.2)
+    for module in (foreign_calls, fsspec_store):
+        monkeypatch.setattr(module, "CLOSE_S", 0.2)
 
 
 ALL = frozenset({"info", "ls", "find", "cat_file"})
