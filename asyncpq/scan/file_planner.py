@@ -148,15 +148,15 @@ class ScanPlanner:
                 return plan
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
-        source, metrics, asked, self.asked = self.source, self.metrics, self.asked, math.inf
-        began = min(asked, time.monotonic())
+        source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
+        began = min(since, time.monotonic())
         if self.version is None:
             self.version = await source.version(RequestContext(metrics, scan))
         elif not self.version.can_validate and not self._relocated and self.request.view is None:
             # else the read's first GET validates it, or its page indexes were dropped, or its columns were matched
             self.version = await self._renewed(self.version, RequestContext(metrics, scan))
         version = self.version
-        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=asked)
+        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:
