@@ -516,7 +516,9 @@ class File(Unpicklable):
         runtime.check()
         with operation:
             async with runtime.deadline(url):
-                file = OneFile(ScanPlanner(self._source, request, self._version, operation, self._adopt), scan=False)
+                planner = ScanPlanner(self._source, request, self._version, operation, self._adopt)
+                planner.asked = operation.metrics.began
+                file = OneFile(planner, scan=False)
                 ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
             plan = file.plan
             assert plan is not None, "a file that was read was planned"

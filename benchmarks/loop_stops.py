@@ -35,8 +35,10 @@ from benchmarks.large_lakes import LAKE
 KEYS = 1_000_000
 COLUMNS = 20_000
 PAGES = 10_000
+ROW_GROUPS = 5_000
+LOOKUPS = 2_000
 LIMIT_S = 0.02
-FILES = ("a million keys", "with_keys=True", "20,000 columns", "10,000 pages")
+FILES = ("a million keys", "with_keys=True", "20,000 columns", "10,000 pages", "5,000 row groups", "2,000 lookups")
 LAKES = ("open", "first lookup", "lookup", "build", "refresh", "count")
 NAMES = ("longest, ms", "over 20 ms", "longest turn, CPU ms", "ms", "CPU ms", "memory, MiB")
 
@@ -100,19 +102,26 @@ def write_file(workload: str, path: Path) -> None:
         columns = {"id": rows, "other": [row * 2_654_435_761 % (1 << 40) for row in rows]}
         pages = {"max_rows_per_page": 100, "write_batch_size": 100, "use_dictionary": False}
         pq.write_table(pa.table(columns), path, row_group_size=len(rows), write_page_index=True, **pages)
+    elif "row groups" in workload:
+        rows = range(ROW_GROUPS * 10)
+        pq.write_table(pa.table({"id": rows, "v": rows}), path, row_group_size=10, write_page_index=True)
     else:
-        pq.write_table(pa.table({"id": range(2 * KEYS), "v": range(2 * KEYS)}), path, row_group_size=KEYS // 5)
+        table, indexed = pa.table({"id": range(2 * KEYS), "v": range(2 * KEYS)}), "lookups" in workload
+        pq.write_table(table, path, row_group_size=KEYS // 5, write_page_index=indexed)
 
 
 async def run_file(workload: str, path: str) -> dict[str, Any]:
     """Run a workload on one file; return its figures."""
     figures: dict[str, Any] = {}
     keys = {"id": list(range(0, 2 * KEYS, 2))}
+    few = [{"id": key} for key in range(0, 2 * KEYS, 2 * KEYS // LOOKUPS)]
     reads: dict[str, Callable[[asyncpq.File], Awaitable[Any]]] = {
         "a million keys": lambda file: file.lookup(keys),
         "with_keys=True": lambda file: file.lookup(keys, with_keys=True),
         "20,000 columns": lambda file: file.lookup({"id": 77}),
         "10,000 pages": lambda file: file.read(where=(col("other") > 5) & (col("id") > 999_900), columns=["id"]),
+        "5,000 row groups": lambda file: file.read(),
+        "2,000 lookups": lambda file: asyncio.gather(*[file.lookup(key) for key in few]),
     }
     async with asyncpq.Session() as session:
         await (await session.open_file(path)).lookup({"id": [5, 6]}, columns=["id"], with_keys=True)  # loads modules

@@ -1,7 +1,8 @@
 """Single flight: several reads that need the same bytes at the same time share one fetch.
 
 A flight is a task of the session without any read's deadline. Waiters are counted and shielded: cancelling one leaves
-the others unharmed, and a flight without waiters is cancelled. A flight's error is raised in its waiters, not kept.
+the others unharmed, and a flight without waiters is cancelled. A flight's error is raised in its waiters, not kept. Its
+result can be had until the last waiter has left, who may keep it: a read that begins in between would fetch it again.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ class Flight(Generic[T]):
     """One running fetch (``task``) and the number of reads that wait for it. ``began`` is ``time.monotonic()`` at the
     fetch's first step; infinite until then."""
 
-    __slots__ = ("_gates", "_waiters", "began", "task")
+    __slots__ = ("_gates", "_waiters", "began", "forget", "task")
 
     def __init__(self, task: asyncio.Task[T]) -> None:
         self.task: asyncio.Task[T] = task
         self.began: float = math.inf
         self._waiters = 0
         self._gates: list[_Gate] = []
+        self.forget: Callable[[], None] | None = None  # takes the flight, once it has ended, from its table
+
+    @property
+    def can_be_joined(self) -> bool:
+        """Whether the flight is not cancelled and has not failed."""
+        task = self.task
+        return not (task.cancelled() or task.exception()) if task.done() else not task.cancelling()
 
     def join(self) -> None:
         """Count the caller as a waiter, until it calls :meth:`leave`. A new flight is joined before the first await:
@@ -38,8 +46,12 @@ class Flight(Generic[T]):
 
     def leave(self) -> None:
         self._waiters -= 1
-        if self._waiters == 0 and not self.task.done():
+        if self._waiters:
+            return
+        if not self.task.done():
             self.task.cancel()
+        elif self.forget is not None:
+            self.forget()
 
     async def wait(self) -> T:
         """Wait for the flight and return its result, or raise its error. The caller has joined the flight. Raises
@@ -62,6 +74,8 @@ class Flight(Generic[T]):
     def landed(self) -> None:
         """Record that the task has ended, and notify the gates."""
         failed = self.task.cancelled() or self.task.exception() is not None
+        if self.forget is not None and (failed or not self._waiters):
+            self.forget()
         for gate in self._gates:
             gate.count -= 1
             if (gate.count == 0 or failed) and not gate.future.done():
@@ -97,21 +111,22 @@ class SingleFlight:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def get(self, key: Hashable) -> Flight[Any] | None:
-        """Return the running flight that fetches ``key``; None if there is none, or it has ended or is cancelled."""
+        """Return the flight that fetches ``key``, or has fetched it; None if there is none, or it failed or is
+        cancelled."""
         flight = self._flights.get(key)
-        return None if flight is None or flight.task.done() or flight.task.cancelling() else flight
+        return flight if flight is not None and flight.can_be_joined else None
 
     def split(self, keys: Iterable[K]) -> tuple[dict[Flight[Any], list[K]], list[K]]:
-        """Divide ``keys`` into those of running flights, by flight, and the others."""
+        """Divide ``keys`` into those of flights, by flight, and the others."""
         running: dict[Flight[Any], list[K]] = {}
         others: list[K] = []
         flights = self._flights
         for key in keys:
             flight = flights.get(key)
-            if flight is None or flight.task.done() or flight.task.cancelling():
-                others.append(key)
-            else:
+            if flight is not None and flight.can_be_joined:
                 running.setdefault(flight, []).append(key)
+            else:
+                others.append(key)
         return running, others
 
     def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
@@ -133,11 +148,15 @@ class SingleFlight:
             self._flights[key] = flight
         self._tasks.add(task)
 
-        def landed(task: asyncio.Task[T]) -> None:
-            self._tasks.discard(task)
+        def forget() -> None:
+            flight.forget = None
             for key in names:
                 if self._flights.get(key) is flight:
                     del self._flights[key]
+
+        def landed(task: asyncio.Task[T]) -> None:
+            self._tasks.discard(task)
+            flight.forget = forget
             flight.landed()  # it retrieves the exception, which asyncio would log for a flight without waiters
 
         task.add_done_callback(landed)

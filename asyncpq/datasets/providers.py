@@ -49,6 +49,7 @@ class RuntimeReader:
     async def read_bytes(
         self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
     ) -> bytes:
+        await self._runtime.turns.turn()  # a log may have thousands of small local files, which nothing waits for
         store, _ = await self._runtime.store(url)
         handle = await store.open_object(url)
         try:
@@ -165,12 +166,17 @@ class RuntimeReader:
         store, _ = await self._runtime.store(url)
         folder = url if url.endswith("/") else f"{url}/"
         found = await store.list_objects(folder, context=self._context(), wants=lambda below: False)
-        return [name for item in found if "/" not in (name := item.url[len(folder) :])]
+
+        def names() -> list[str]:
+            return [name for item in found if "/" not in (name := item.url[len(folder) :])]
+
+        return await self._runtime.off_loop(names, len(found) // _NAMES_A_STEP)
 
     def _context(self) -> RequestContext:
         return RequestContext(self._operation.metrics, round=self._operation.metrics.rounds + 1, purpose="table")
 
 
+_NAMES_A_STEP: Final = 10
 _FEW_FILES: Final = 64  # at most so many files are checked on the event loop, more in a thread
 _FEW_EQUAL: Final = 1000  # at most so many are compared on the event loop
 _MAX_PARTS: Final = 64  # predicates

@@ -7,6 +7,7 @@ under one key: a footer, an index, a page, a dictionary or a range of bytes.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -171,6 +172,8 @@ class ObjectRead(Generic[V]):
         num_bytes: bytes of the whole call; cache tiers outside this process keep no pages of too large a call.
         round: the dependency step of its first request for data (see :class:`RequestContext`).
         began: ``time.monotonic()`` at its start; responses to earlier requests do not validate for it.
+        asked: the same, if the read has waited for its turn since: a validation that began and ended meanwhile is
+            valid for it.
         prices: of requests and bytes at the server, for all of the read.
         current: the version is known to be the object's, as far as the cache policy asks.
         tiers: cache tiers outside this process to use; None if there are none.
@@ -185,6 +188,7 @@ class ObjectRead(Generic[V]):
     num_bytes: int = 0
     round: int = 1
     began: float = field(default_factory=time.monotonic)
+    asked: float = math.inf
     prices: Prices = field(init=False)
     current: bool = field(init=False)
     tiers: Tiers | None = field(init=False)
@@ -292,7 +296,7 @@ class ObjectRead(Generic[V]):
         """Start a request that validates the version, or join one that began after this read; None if the read is
         current, or the cache policy requires none. The caller waits for it with :meth:`validation_ended`."""
         source, version = self.source, self.version
-        if self.current or source.freshness.is_fresh(version):
+        if self.current or source.freshness.is_fresh(version, self.asked):
             return None
         flights, key = source.runtime.flights, ("validate", version.digest)
         flight: Flight[None] | None = flights.get(key)

@@ -116,8 +116,9 @@ class Freshness:
 
     # -- which version may be served -----------------------------------------------------------------------
 
-    def is_fresh(self, version: ObjectVersion) -> bool:
-        """Return whether the cache policy lets ``version`` be used without asking the store."""
+    def is_fresh(self, version: ObjectVersion, asked: float = math.inf) -> bool:
+        """Return whether the cache policy lets ``version`` be used without asking the store, or it was validated since
+        ``asked`` (``time.monotonic()``)."""
         if self.policy.kind == "immutable" or not version.can_validate:
             return True  # a version that cannot be validated expires instead
         if self._check is not None:
@@ -125,7 +126,7 @@ class Freshness:
         pointer = self.pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
             return False
-        return time.monotonic() - pointer.validated_at < self.policy.max_age_s
+        return pointer.validated_at >= asked or time.monotonic() - pointer.validated_at < self.policy.max_age_s
 
     def may_be_current(self, pointer: Pointer) -> bool:
         """Return whether the object may still have the version of ``pointer``. Only a local file is checked, by its

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -111,6 +112,8 @@ class ScanPlanner:
         self.indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
         self.other_bytes = 0  # that the same call reads of other files: caches admit pages by the sum
         self.files = 1  # that the same call reads, as far as it is known, with this one
+        # time.monotonic() of a call that has waited for its turn since, for its first plan
+        self.asked: float = math.inf
         self.metrics: ReadMetrics = operation.metrics
         where = request.where
         # most lookups have one key, of which nothing can be simplified
@@ -145,14 +148,15 @@ class ScanPlanner:
                 return plan
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
-        source, metrics, began = self.source, self.metrics, time.monotonic()
+        source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
+        began = min(since, time.monotonic())
         if self.version is None:
             self.version = await source.version(RequestContext(metrics, scan))
         elif not self.version.can_validate and not self._relocated and self.request.view is None:
             # else the read's first GET validates it, or its page indexes were dropped, or its columns were matched
             self.version = await self._renewed(self.version, RequestContext(metrics, scan))
         version = self.version
-        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began)
+        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -103,3 +104,20 @@ async def test_several_flights_end_with_the_last_or_with_a_failure() -> None:
     for flight in (first, second):
         flight.leave()
     await flights.close()
+
+
+async def test_a_result_can_be_had_until_the_last_waiter_has_left() -> None:
+    """Who keeps it may not have run yet when the next read begins."""
+    flights = SingleFlight()
+    flight = flights.start(("key",), partial(asyncio.sleep, 0, 7))
+    flight.join()
+    await landing((flight,))
+    late = flights.get("key")
+    assert late is flight
+    assert flights.split(["key", "other"]) == ({flight: ["key"]}, ["other"])
+    late.join()
+    flight.leave()
+    assert await late.wait() == 7
+    late.leave()
+    assert flights.get("key") is None
+    assert flights._flights == {}

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
+from asyncpq.objects import runtime
+from asyncpq.objects.runtime import SLICE_S
 from asyncpq.storage.base import RangeResult, Store
 from asyncpq.testing import ObjectServer, StoreCall, WrappedStore, wrap_store
 from asyncpq.testing.stores import Fetch
@@ -84,7 +86,12 @@ async def test_an_unknown_column_is_asked_about_anew(server: ObjectServer) -> No
             await first
 
 
-async def test_reads_that_begin_together_ask_once(server: ObjectServer) -> None:
+@pytest.mark.parametrize("slice_s", [SLICE_S, 0.0])
+async def test_reads_that_begin_together_ask_once(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, slice_s: float
+) -> None:
+    """Also if they wait for their turns."""
+    monkeypatch.setattr(runtime, "SLICE_S", slice_s)
     server.put("bucket/a.parquet", parquet(0))
     async with asyncpq.Session(server.storage_options, cache_policy=asyncpq.etag(0)) as session:
         file = await session.open_file(URL)

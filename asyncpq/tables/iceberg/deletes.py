@@ -44,6 +44,7 @@ from asyncpq.tables.iceberg.manifests import EQUALITY_DELETES, ManifestFileEntry
 from asyncpq.tables.iceberg.schema import column_bounds, partition_value, table_fields
 
 _CONCURRENT_FILES = 8  # delete files that are read at once
+_LAST_PATH = b"\xff"  # above all paths, which are UTF-8
 _FILE_PATH_ID = 2147483546  # field id of the column file_path in every position delete file
 
 
@@ -104,16 +105,16 @@ class DeleteIndex:
         ``equality``."""
         self._table = table
         self._equality = equality
-        self._by_path: dict[str, list[ManifestFileEntry]] = defaultdict(list)
-        self._by_partition: dict[Hashable, list[ManifestFileEntry]] = defaultdict(list)
+        self._by_path: dict[str, list[_Applicable]] = defaultdict(list)
+        self._by_partition: dict[Hashable, list[_Applicable]] = defaultdict(list)
         for entry in entries:
             path = _referenced_path(entry)
             if entry.content == EQUALITY_DELETES:
                 equality.add(entry)
             elif path is not None:
-                self._by_path[path].append(entry)
+                self._by_path[path].append(_applicable(entry))
             else:
-                self._by_partition[entry.partition_key].append(entry)
+                self._by_partition[entry.partition_key].append(_applicable(entry))
 
     def deletes_of(self, data: ManifestFileEntry) -> Deletes | None:
         """Return the deletes that apply to a data file; None if no delete applies."""
@@ -122,7 +123,8 @@ class DeleteIndex:
 
     def _by_position(self, data: ManifestFileEntry) -> Deletes | None:
         candidates = (*self._by_path.get(data.path, ()), *self._by_partition.get(data.partition_key, ()))
-        applied = [entry for entry in candidates if _applies(entry, data)]
+        number, path = data.sequence_number, data.path.encode()
+        applied = [entry for before, low, high, entry in candidates if number <= before and low <= path <= high]
         vectors = [entry for entry in applied if entry.format == "PUFFIN"]
         if len(vectors) > 1:
             raise CorruptFileError(
@@ -147,12 +149,18 @@ def _referenced_path(entry: ManifestFileEntry) -> str | None:
     return None
 
 
-def _applies(delete: ManifestFileEntry, data: ManifestFileEntry) -> bool:
-    if data.sequence_number > delete.sequence_number:
-        return False
-    path = data.path.encode()
-    low, high = delete.lower_bounds.get(_FILE_PATH_ID), delete.upper_bounds.get(_FILE_PATH_ID)
-    return (low is None or low <= path) and (high is None or path <= high)
+class _Applicable(NamedTuple):
+    """A delete file, with what is compared for each data file: a partition may have thousands of both."""
+
+    sequence_number: int
+    low: bytes  # bounds of the paths of data files
+    high: bytes
+    entry: ManifestFileEntry
+
+
+def _applicable(entry: ManifestFileEntry) -> _Applicable:
+    low, high = entry.lower_bounds.get(_FILE_PATH_ID), entry.upper_bounds.get(_FILE_PATH_ID)
+    return _Applicable(entry.sequence_number, low or b"", _LAST_PATH if high is None else high, entry)
 
 
 def _vector(entry: ManifestFileEntry, data: ManifestFileEntry) -> DeletionVector:
