@@ -14,7 +14,6 @@ import ssl
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
@@ -99,6 +98,8 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
             file = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
             authorization = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
             if file is not None:
+                from pathlib import Path  # most processes need none
+
                 authorization = await asyncio.to_thread(Path(file).read_text)
             if authorization is not None:
                 headers["Authorization"] = authorization

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cachetools import LRUCache
@@ -69,6 +68,8 @@ from asyncpq.storage.urls import (
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from asyncpq.storage.s3.client import S3fsClients
     from asyncpq.storage.s3.key_listing import ListedKey, ListPage, PageRequest
     from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection
