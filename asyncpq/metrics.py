@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import field, fields
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from asyncpq.errors import counted
@@ -325,9 +325,9 @@ class ReadMetrics:
 
 
 _EXPORTED = tuple(
-    item.name
-    for item in fields(ReadMetrics)
-    if item.name not in ("log", "totals", "began", "ended", "trace") and not item.name.startswith("_")
+    name
+    for name in ReadMetrics.__match_args__
+    if name not in ("log", "totals", "began", "ended", "trace") and not name.startswith("_")
 )
 
 #: Sums of the ``with measure()`` blocks that the running code is in.

@@ -23,6 +23,7 @@ Decorator = Callable[..., Callable[[type], type]]
 def _plain(dataclass: Decorator) -> type:
     @dataclass(slots=True)
     class Plain:
+        count: typing.ClassVar[int] = 0
         number: int
         text: str = "a"
         items: list[int] = field(default_factory=list)

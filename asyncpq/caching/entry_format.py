@@ -13,7 +13,6 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any, Final, Literal
 
 from asyncpq.errors import InvalidOptionError
@@ -218,8 +217,8 @@ def _canonical(value: object) -> str | None:
     ``value`` is or contains anything but plain values (str, numbers, lists, mappings, ...)."""
     if value is None or type(value) in (bool, int, float, str, bytes):
         return repr(value)
-    if isinstance(value, PurePath):
-        return f"path({str(value)!r})"
+    if isinstance(value, os.PathLike):
+        return f"path({os.fspath(value)!r})"
     if isinstance(value, Mapping):
         names = [_canonical(name) for name in value]
         items = [_canonical(item) for item in value.values()]

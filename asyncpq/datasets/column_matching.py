@@ -5,9 +5,9 @@ A column is matched when a read first uses it, once for each version of a file.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import field as dataclass_field
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchErr
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import ParquetSchema
+from asyncpq.records import dataclass
 
 _FIELD_ID = b"PARQUET:field_id"
 _SEVERAL = -1  # in place of an ordinal: several fields of the file match
@@ -194,7 +195,7 @@ def has_coarse_timestamps(schema: pa.Schema) -> bool:
     return bool(units) and "ns" not in units
 
 
-@dataclasses.dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Matcher:
     """Matches columns of one version of a file when they are first needed (see :attr:`SchemaAdapter.match`)."""
 
@@ -204,7 +205,7 @@ class _Matcher:
     constants: Mapping[str, pa.Scalar]
     by_id: bool
     extensions: frozenset[str]
-    known: dict[int, Match] = dataclasses.field(default_factory=dict)
+    known: dict[int, Match] = dataclass_field(default_factory=dict)
 
     def __call__(self, version: FileVersion, ordinals: Sequence[int]) -> list[Match]:
         missing = [ordinal for ordinal in ordinals if ordinal not in self.known]

@@ -214,7 +214,7 @@ class EngineAtom:
                     hint="Leave is_nan(), in SQL isnan(), out: no other type has NaN.",
                 ) from error
             detail = str(error).splitlines()[0]
-            pair = _NO_KERNEL.search(detail)
+            pair = re.search(_NO_KERNEL, detail)
             if pair is not None:
                 reason = f"values of the type {pair[1]} cannot be compared with values of the type {pair[2]}"
             else:
@@ -223,8 +223,8 @@ class EngineAtom:
             raise PredicateTypeError(f"{self.expr}: {reason}", column=self._names[0], hint=cure) from error
 
 
-#: pyarrow's message for a comparison of two types that it does not have.
-_NO_KERNEL = re.compile(r"Function '(?:equal|not_equal|less|greater)(?:_equal)?' has no kernel .*\((\w+), (\w+)\)$")
+#: Matches pyarrow's message for a comparison of two types that it does not have.
+_NO_KERNEL = r"Function '(?:equal|not_equal|less|greater)(?:_equal)?' has no kernel .*\((\w+), (\w+)\)$"
 
 
 def _tests_nan(expr: tree.Atom) -> bool:

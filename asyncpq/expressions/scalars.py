@@ -322,7 +322,7 @@ def _from_numpy_time(value: Any) -> Scalar:
         return as_scalar(inner)
     # numpy returns integers for times that datetime and timedelta cannot represent
     is_moment = type(value).__name__ == "datetime64"
-    held = _NUMPY_UNIT.search(value.dtype.str)
+    held = re.search(r"\[(\d*)([a-z]+)\]", value.dtype.str, re.IGNORECASE)  # the unit
     unit = None if held is None else _NUMPY_NANOSECONDS.get(held[2])
     if held is None or unit is None:
         raise ExpressionError(
@@ -335,7 +335,6 @@ def _from_numpy_time(value: Any) -> Scalar:
     return timestamp(since_epoch, None) if is_moment else duration(since_epoch)
 
 
-_NUMPY_UNIT = re.compile(r"\[(\d*)([a-z]+)\]", re.IGNORECASE)
 _NUMPY_NANOSECONDS = {
     **NANOSECONDS,
     "m": 60 * NANOSECONDS["s"],

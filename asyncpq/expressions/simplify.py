@@ -13,7 +13,7 @@ import functools
 import operator
 import uuid
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
@@ -35,6 +35,7 @@ from asyncpq.expressions.analysis import (
 )
 from asyncpq.expressions.scalars import Day, Duration, RelativeTime, Scalar, Timestamp, Untyped, nanoseconds, show
 from asyncpq.expressions.tree import Expression, parts
+from asyncpq.records import dataclass
 
 _MANY_KEYS: Final = 16  # comparisons of one column that are worth a set
 
@@ -381,12 +382,18 @@ _KINDS: Final[dict[type, str]] = {
 _AS_THEY_STAND: Final = (int, str, bytes, dt.date)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class _Moment:
     """A time or duration as a sort key: ordered by its nanoseconds, with the literal that it was made from."""
 
     nanoseconds: int
     value: Scalar = field(compare=False)
+
+    def __lt__(self, other: object) -> bool:
+        return self.nanoseconds < other.nanoseconds if isinstance(other, _Moment) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self.nanoseconds <= other.nanoseconds if isinstance(other, _Moment) else NotImplemented
 
 
 def _kind(value: Any) -> str | None:

@@ -673,7 +673,7 @@ Path: TypeAlias = tuple[str | int, ...]
 """The way to a part: names of an object's fields, positions in an array."""
 
 # As Spark's VariantPathParser has it.
-_SEGMENT: Final = re.compile(r"""\[(\d+)\]|\.([^.\[]+)|\['([^'?]+)'\]|\["([^"?]+)"\]""", re.ASCII)
+_SEGMENT: Final = r"""\[(\d+)\]|\.([^.\[]+)|\['([^'?]+)'\]|\["([^"?]+)"\]"""
 _NAMES: Final = {
     "int8": ("tinyint", "byte"),
     "int16": ("smallint", "short"),
@@ -689,7 +689,7 @@ _NAMES: Final = {
     "timestamp_ntz": ("timestamp[us]",),
 }
 _TYPES: Final = {name: kind for kind, others in _NAMES.items() for name in (kind, *others)}
-_DECIMAL: Final = re.compile(r"decimal\((\d{1,2})(?:, ?(\d{1,2}))?\)")
+_DECIMAL: Final = r"decimal\((\d{1,2})(?:, ?(\d{1,2}))?\)"
 MAX_DIGITS: Final = 38
 _MAX_POSITION: Final = (1 << 31) - 1
 
@@ -718,7 +718,7 @@ def variant_path(text: object) -> Path:
     path: list[str | int] = []
     rest = text[1:] if isinstance(text, str) and text.startswith("$") else None
     while rest:
-        match = _SEGMENT.match(rest)
+        match = re.match(_SEGMENT, rest, re.ASCII)
         if match is None or (match[1] and int(match[1]) > _MAX_POSITION):
             break
         rest = rest[match.end() :]
@@ -732,7 +732,7 @@ def variant_type(name: object) -> str:
     """Return asyncpq's name for a type to which parts of variants can be cast. ``name`` is that name, or Spark's name.
     Raises ExpressionError if it is neither."""
     kind = _TYPES.get(name) if isinstance(name, str) else None
-    decimal = _DECIMAL.fullmatch(name) if isinstance(name, str) else None
+    decimal = re.fullmatch(_DECIMAL, name) if isinstance(name, str) else None
     if decimal is not None:
         precision, scale = int(decimal[1]), int(decimal[2] or 0)
         if 0 < precision <= MAX_DIGITS and scale <= precision:

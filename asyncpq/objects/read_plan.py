@@ -11,7 +11,6 @@ rows has more bytes than one more request is worth. Smaller runs are fetched, de
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 from bisect import bisect_left, bisect_right
@@ -103,7 +102,7 @@ class ChunkSpan(Protocol):
         """The offset of the byte after the chunk."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class ColumnPlan:
     """What to fetch of one leaf column in one row group: some of its pages, or the whole column chunk."""
 
@@ -112,7 +111,7 @@ class ColumnPlan:
     offsets: OffsetIndex | None  # page locations where it is read page by page; else None
     predicate: bool  # the filter needs it
     num_rows: int  # rows of the row group
-    rows: dataclasses.InitVar[RowRanges]
+    rows: RowRanges  # candidates, some of which may match
     # it has lists: without ``offsets``, its rows are known once its whole chunk has come, and so it comes first
     repeated: bool = False
     # each value of a matching row contains one of these bytes; none if that is not known
@@ -122,8 +121,8 @@ class ColumnPlan:
     num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk
     streamed: bool = dataclass_field(init=False)  # fetched as one chunk, in which its pages are found as they come
 
-    def __post_init__(self, rows: RowRanges) -> None:
-        offsets = self.offsets
+    def __post_init__(self) -> None:
+        rows, offsets = self.rows, self.offsets
         self.streamed = offsets is None
         if offsets is None:
             self.pages = ()

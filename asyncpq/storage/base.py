@@ -16,8 +16,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import field
-from pathlib import Path
-from typing import NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from asyncpq.errors import (
     BucketNotFoundError,
@@ -31,6 +30,9 @@ from asyncpq.errors import (
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.records import LazyRecords, NamedTuple, dataclass
 from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Unpicklable:

@@ -81,14 +81,15 @@ _CREDENTIALS_HINT = Hint(
 _CLOCK_HINT = "Set this host's clock: it is too far from the store's, which refuses the signature's time."
 _ARCHIVED_HINT = "The object is archived (S3 Glacier): restore it first, with RestoreObject, and read it then."
 
+# Patterns of what error responses say: most processes need none, so they are compiled at their first use.
 #: What servers of Go, nginx, Apache and Tomcat write to a request in clear text where they expect TLS.
-_EXPECTS_TLS = re.compile(
+_EXPECTS_TLS = (
     rb"HTTP request to an HTTPS server|HTTP request was sent to HTTPS port|plain HTTP to an SSL-enabled server"
     rb"|host and port requires TLS"
 )
-_CODE = re.compile(rb"<Code>([A-Za-z0-9_.]{1,100})</Code>")
-_REGION = re.compile(rb"<Region>([a-z0-9-]{2,40})</Region>")
-_MESSAGE = re.compile(rb"<Message>([^<]{1,2000})</Message>")
+_CODE = rb"<Code>([A-Za-z0-9_.]{1,100})</Code>"
+_REGION = rb"<Region>([a-z0-9-]{2,40})</Region>"
+_MESSAGE = rb"<Message>([^<]{1,2000})</Message>"
 
 
 @dataclass(slots=True)
@@ -398,7 +399,7 @@ def tls_expected(request: RangeRequest) -> InvalidResponseError:
 
 def expects_tls(body: bytes | memoryview) -> bool:
     """Return whether ``body``, of a response with status 400, says that the port is for https."""
-    return _EXPECTS_TLS.search(body) is not None
+    return re.search(_EXPECTS_TLS, body) is not None
 
 
 def parse_error(body: bytes) -> tuple[str, str]:
@@ -406,14 +407,14 @@ def parse_error(body: bytes) -> tuple[str, str]:
     searched, not parsed as XML."""
     from xml.sax.saxutils import unescape  # it loads urllib.request, for 7 ms
 
-    code, message = _CODE.search(body), _MESSAGE.search(body)
+    code, message = re.search(_CODE, body), re.search(_MESSAGE, body)
     text = unescape(message[1].decode("utf-8", "replace")) if message is not None else ""
     return (code[1].decode("ascii") if code is not None else "", text[:200])
 
 
 def parse_region(body: bytes) -> str:
     """Return the region that S3's AuthorizationHeaderMalformed document names; "" if it names none."""
-    region = _REGION.search(body)
+    region = re.search(_REGION, body)
     return region[1].decode("ascii") if region is not None else ""
 
 

@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -35,8 +34,7 @@ from asyncpq.storage.threads import import_whole
 from asyncpq.storage.urls import mapping_option, word_set
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any
+    from collections.abc import Awaitable
 
     from asyncpq.storage.s3.client import S3Client
 
@@ -562,6 +560,8 @@ async def _fetch_remote(remote: Remote, environ: Mapping[str, str]) -> tuple[Cre
             file = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
             authorization = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
             if file is not None:
+                from pathlib import Path  # most processes need none
+
                 authorization = await asyncio.to_thread(Path(file).read_text)
             if authorization is not None:
                 headers["Authorization"] = authorization

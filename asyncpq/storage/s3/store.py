@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cachetools import LRUCache
@@ -68,6 +67,8 @@ from asyncpq.storage.urls import (
 from asyncpq.storage.wire import DirectWire, HttpTarget
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from asyncpq.storage.s3.client import S3fsBucket, S3fsClients, S3fsConnection
     from asyncpq.storage.s3.key_listing import ListedKey, ListPage, PageRequest
     from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
