@@ -208,8 +208,17 @@ def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) 
 
     If fewer bytes come out, the rest is undefined, and pyarrow does not report it (see :func:`claimed_size`).
     """
+    return cast("bytes", _decompressed(codec, data, size, column, asbytes=True))
+
+
+def decompress_buffer(codec: str, data: memoryview | bytes, size: int, *, column: str) -> pa.Buffer:
+    """Do what :func:`decompress` does, into memory of Arrow's pool, which may be written to."""
+    return _decompressed(codec, data, size, column, asbytes=False)
+
+
+def _decompressed(codec: str, data: memoryview | bytes, size: int, column: str, *, asbytes: bool) -> bytes | pa.Buffer:
     try:
-        return cast("bytes", pa.Codec(codec).decompress(data, decompressed_size=size, asbytes=True))
+        return pa.Codec(codec).decompress(data, decompressed_size=size, asbytes=asbytes)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise CorruptFileError(f"a page cannot be decompressed: {error}", column=column) from error
 

@@ -29,7 +29,7 @@ from typing import Generic, TypeAlias, TypeVar
 import pyarrow as pa
 
 from asyncpq.decoding import kernels as pc
-from asyncpq.decoding.arrow import claimed_size, decompress
+from asyncpq.decoding.arrow import claimed_size, decompress, decompress_buffer
 from asyncpq.decoding.splice import SHARED_VALUES
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError, limit_hint
 from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, check_page_header, decode_page_header
@@ -47,6 +47,7 @@ _MAX_RUNS = 512  # of indices; a page with more is cheaper to decode
 _MAX_INDEX = 0x7FFF_FFFF
 _ARRAY_BYTES = 1 << 24  # an array of picked values ends with the page whose values reach so many bytes
 _MAX_PREFIXES = 64
+_MOST_LEVELS = 20  # bytes of the levels of a page without nulls, or more
 _WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
 _MAX_TEXT_BYTES = (1 << 31) - 1  # of one array with offsets of 32 bits
 _FEW_VALUES = 256  # byte arrays of a dictionary; pyarrow decodes more of them faster
@@ -455,18 +456,22 @@ def decode_plain_run(
         return None
     if any(header.num_nulls or header.rep_levels_bytes for header in headers):  # of V2 pages
         return None
-    gathered = _Gathered(sum([header.num_values for header in headers]), width)
+    parts: list[PageParts] = []
+    for page, header in zip(pages, headers, strict=True):
+        part = _parts(page.data, header, leaf, codec, verify_crc=verify_crc)
+        if part is None:
+            return None
+        parts.append(part)
+    count = sum([header.num_values for header in headers])
+    if width and codec == Codec.ZSTD and all(part.compressed for part in parts):
+        buffer = _decompressed_values(parts, headers, leaf, width, prefixes)
+        return None if buffer is None else pa.Array.from_buffers(arrow_type, count, [None, buffer], 0)
+    gathered = _Gathered(count, width)
     room = sum([header.uncompressed_size for header in headers])
-    for some in _batches(pages, headers):
-        parts: list[PageParts] = []
-        for page, header in some:
-            part = _parts(page.data, header, leaf, codec, verify_crc=verify_crc)
-            if part is None:
-                return None
-            parts.append(part)
-        content = _contents(parts, codec, leaf)
+    for some in _batches(parts, headers):
+        content = _contents([part for part, _ in some], codec, leaf)
         start = 0
-        for (_, header), part in zip(some, parts, strict=True):
+        for part, header in some:
             stop = start + part.size
             levels = _known_levels(prefixes, part, content, start, header, leaf)
             if levels is None or not gathered.add(content, start + levels, stop, header.num_values, room):
@@ -475,6 +480,35 @@ def decode_plain_run(
     if width:
         return pa.Array.from_buffers(arrow_type, gathered.count, [None, gathered.buffer], 0)
     return gathered.texts(arrow_type)
+
+
+def _decompressed_values(
+    parts: Sequence[PageParts], headers: Sequence[PageHeader], leaf: Leaf, width: int, prefixes: KnownLevels
+) -> pa.Buffer | None:
+    """Return the values of zstd pages, of ``width`` bytes each, next to each other; None if a page has nulls.
+
+    All pages are decompressed at once into the memory of the result, in which values then move over the levels in front
+    of them. So new memory is touched first in the decompression, without Python's lock: the scan of a column of ten
+    million takes a tenth less CPU than if each megabyte was decompressed and copied.
+    """
+    if not prefixes and headers[0].type is PageType.DATA_PAGE:  # the first pages: are there nulls?
+        content = _decompressed(parts[0].values, Codec.ZSTD, parts[0].size, leaf)
+        if _known_levels(prefixes, parts[0], content, 0, headers[0], leaf) is None:
+            return None
+    frames = b"".join([part.values for part in parts])
+    buffer = decompress_buffer("zstd", frames, sum([part.size for part in parts]), column=leaf.dotted)
+    view = memoryview(buffer).cast("B")
+    filled = start = 0
+    for header, part in zip(headers, parts, strict=True):
+        stop = start + part.size
+        levels = _known_levels(prefixes, part, bytes(view[start : start + _MOST_LEVELS]), 0, header, leaf)
+        if levels is None or stop - start - levels != header.num_values * width:
+            return None
+        following = filled + stop - start - levels
+        if filled < start + levels:
+            view[filled:following] = view[start + levels : stop]
+        filled, start = following, stop
+    return buffer
 
 
 class _Gathered:
@@ -531,7 +565,7 @@ def _known_levels(
     known = prefixes.get(key) if is_v1 else None  # other threads change them
     if known is not None and content.startswith(known, start):
         return len(known)
-    length = _levels_bytes(part, content[start : start + 20], header, leaf)
+    length = _levels_bytes(part, content[start : start + _MOST_LEVELS], header, leaf)
     if is_v1 and length is not None:
         if len(prefixes) >= _MAX_PREFIXES:
             prefixes.clear()
@@ -539,15 +573,15 @@ def _known_levels(
     return length
 
 
-def _batches(pages: Sequence[DataPage], headers: Sequence[PageHeader]) -> Iterator[list[tuple[DataPage, PageHeader]]]:
-    """Divide the pages into runs of about :data:`AT_ONCE_BYTES` decompressed bytes."""
-    batch: list[tuple[DataPage, PageHeader]] = []
+def _batches(parts: Sequence[PageParts], headers: Sequence[PageHeader]) -> Iterator[list[tuple[PageParts, PageHeader]]]:
+    """Divide pages into runs of about :data:`AT_ONCE_BYTES` decompressed bytes."""
+    batch: list[tuple[PageParts, PageHeader]] = []
     size = 0
-    for page, header in zip(pages, headers, strict=True):
+    for part, header in zip(parts, headers, strict=True):
         if batch and size + header.uncompressed_size > AT_ONCE_BYTES:
             yield batch
             batch, size = [], 0
-        batch.append((page, header))
+        batch.append((part, header))
         size += header.uncompressed_size
     if batch:
         yield batch
@@ -715,7 +749,7 @@ def present_run(
 
 def _levels_bytes(parts: PageParts, content: bytes, header: PageHeader, leaf: Leaf) -> int | None:
     """Return the number of bytes that the levels take in front of a page's values in its decompressed ``content``, of
-    which the first 20 bytes are enough. None if the page has nulls."""
+    which the first ``_MOST_LEVELS`` bytes are enough. None if the page has nulls."""
     level = leaf.max_definition_level
     if level == 0:
         return 0
@@ -727,7 +761,7 @@ def _levels_bytes(parts: PageParts, content: bytes, header: PageHeader, leaf: Le
     if content.startswith(usual):
         return len(usual)
     start = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
-    return start if _all_present(content[LENGTH_BYTES : min(start, 20)], header.num_values, level) else None
+    return start if _all_present(content[LENGTH_BYTES : min(start, _MOST_LEVELS)], header.num_values, level) else None
 
 
 def decode_dictionary(

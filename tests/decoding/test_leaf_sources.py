@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
 from asyncpq.decoding import page as pages
+from asyncpq.decoding.arrow import decompress, decompress_buffer
 from asyncpq.decoding.page import (
     LeafArray,
     PackedPage,
@@ -49,6 +50,27 @@ def columns(draw: st.DrawFn) -> pa.Array:
         if nulls and at % nulls == 3:
             values[-1] = None
     return pa.array(values, pa.binary()).cast(draw(st.sampled_from(TYPES)))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize(("nullable", "null"), [(False, None), (True, None), (True, 10), (True, 39_990)])
+def test_numbers_of_zstd_are_decompressed_where_they_stay(
+    nullable: bool, version: str, null: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first page with nulls shows that they cannot: the others are not decompressed for nothing."""
+    values = [None if row == null else row * 7919 for row in range(40_000)]
+    table = pa.table([pa.array(values, pa.int64())], pa.schema([pa.field("c", pa.int64(), nullable)]))
+    options = {"compression": "zstd", "max_rows_per_page": 1000, "write_batch_size": 100, "data_page_version": version}
+    file = OpenFile(parquet_bytes(table, use_dictionary=False, **options))
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page)
+    one, all_ = Mock(wraps=decompress), Mock(wraps=decompress_buffer)
+    monkeypatch.setattr("asyncpq.decoding.page.decompress", one)
+    monkeypatch.setattr("asyncpq.decoding.page.decompress_buffer", all_)
+    assert source.select(RowRanges.all(40_000), LIMITS).to_pylist() == values
+    is_v1 = version == "1.0"
+    assert (one.call_count, all_.call_count) == (is_v1, null is None or (is_v1 and null > 1000))
 
 
 @given(
