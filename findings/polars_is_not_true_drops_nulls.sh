@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Polars 2.1.0, SQL: WHERE paid IS NOT TRUE leaves out the rows where paid is null; DuckDB 2.0.1 and the standard keep them.
+# Polars 2.1.0, SQL: WHERE paid IS NOT TRUE leaves out the rows where paid is null, unlike DuckDB 2.0.1.
 #
 # In SQL, IS TRUE, IS FALSE and each with NOT are true or false for null, never null: that is what they are for, and
 # what people write instead of NOT where nulls count. Polars gives null for null, so that IS NOT TRUE is NOT.
