@@ -9,7 +9,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir polars==2.1.0 duckdb==2.0.1 pyarrow==26.0.1
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+    polars==2.1.0 duckdb==2.0.1 pyarrow==26.0.1
 "$folder/venv/bin/python" - <<'PYTHON'
 import duckdb
 import polars as pl
