@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from asyncpq.errors import closed_while_reading
 from asyncpq.storage.threads import shared_context, work_owner
+from asyncpq.waiting import wait_futures
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -158,5 +159,5 @@ class SingleFlight:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await wait_futures(tasks)
         self._flights.clear()

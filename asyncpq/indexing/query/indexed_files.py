@@ -43,6 +43,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.threads import results_of
+from asyncpq.waiting import wait_futures
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class IndexedFiles:
             pruned = await prune(listed, operation)
         except BaseException:
             looking.cancel()
-            await asyncio.wait((looking,))
+            await wait_futures((looking,))
             if not looking.cancelled() and looking.exception() is None and (renewal := looking.result().renewal):
                 renewal.cancel()
             raise

@@ -42,6 +42,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
+from asyncpq.waiting import wait_futures
 
 _ID: Final = attrgetter("id")
 
@@ -82,7 +83,7 @@ class SnapshotFiles:
             return files._replace(renewal=renewal) if allow_stale else await renewal
         except BaseException:
             renewal.cancel()
-            await asyncio.wait((renewal,))
+            await wait_futures((renewal,))
             raise
 
     async def _renewed(
