@@ -30,6 +30,7 @@ from tests.example_counts import examples
 from tests.random_tables import writer_options
 
 NAN = float("nan")
+PUSHES_FLOATS = duckdb.__version__ < "2"  # and bounds from joins
 TYPES = {
     "i8": "TINYINT",
     "i32": "INTEGER",
@@ -299,9 +300,10 @@ def server() -> Iterator[ObjectServer]:
         ("SELECT user FROM lake", {"columns": ["user"]}),
         ("FROM lake WHERE id < 0", {"where": col("id") < 0}),
         ("FROM lake WHERE id > 3900 AND upper(user) = 'U1'", {"where": col("id") > 3900}),
-        (
+        pytest.param(
             "SELECT price FROM lake JOIN (SELECT 7 AS id) AS keys USING (id)",
             {"columns": ["price"], "where": col("id") == 7},
+            marks=pytest.mark.skipif(not PUSHES_FLOATS, reason="DuckDB 2 pushes no bounds from joins"),
         ),
     ],
 )
