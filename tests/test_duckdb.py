@@ -197,7 +197,7 @@ def test_every_comparison_of_floats(
         for value in values:
             right = f"({literal(name, value)}, 7)" if op == "IN" else literal(name, value)
             query = f"SELECT x FROM {{}} WHERE x {op} {right}"
-            if op == "<=" and value != value:
+            if op == "<=" and value != value and PUSHES_FLOATS:
                 with pytest.raises(duckdb.Error, match="as `true`"):
                     connection.execute(query.format("pushed")).fetchall()
                 continue
