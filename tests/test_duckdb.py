@@ -30,6 +30,7 @@ from tests.example_counts import examples
 from tests.random_tables import writer_options
 
 NAN = float("nan")
+PUSHES_FLOATS = duckdb.__version__ < "2"  # and bounds from joins
 TYPES = {
     "i8": "TINYINT",
     "i32": "INTEGER",
@@ -196,7 +197,7 @@ def test_every_comparison_of_floats(
         for value in values:
             right = f"({literal(name, value)}, 7)" if op == "IN" else literal(name, value)
             query = f"SELECT x FROM {{}} WHERE x {op} {right}"
-            if op == "<=" and value != value:
+            if op == "<=" and value != value and PUSHES_FLOATS:
                 with pytest.raises(duckdb.Error, match="as `true`"):
                     connection.execute(query.format("pushed")).fetchall()
                 continue
@@ -299,9 +300,10 @@ def server() -> Iterator[ObjectServer]:
         ("SELECT user FROM lake", {"columns": ["user"]}),
         ("FROM lake WHERE id < 0", {"where": col("id") < 0}),
         ("FROM lake WHERE id > 3900 AND upper(user) = 'U1'", {"where": col("id") > 3900}),
-        (
+        pytest.param(
             "SELECT price FROM lake JOIN (SELECT 7 AS id) AS keys USING (id)",
             {"columns": ["price"], "where": col("id") == 7},
+            marks=pytest.mark.skipif(not PUSHES_FLOATS, reason="DuckDB 2 pushes no bounds from joins"),
         ),
     ],
 )

@@ -23,6 +23,7 @@ from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.threads import Threads
+from asyncpq.waiting import wait_futures
 
 _READERS = 2
 _WRITERS = 1  # one thread: an entry folder allows one writer; readers do not wait for it
@@ -69,7 +70,7 @@ class DiskCache(TierCounters):
             return
         try:
             preparing = self._start_threads().reading.start(self._folder.prepare)
-            done, _ = await asyncio.wait((preparing,), timeout=self._timeout_s)
+            done, _ = await wait_futures((preparing,), timeout=self._timeout_s)
             if not done:
                 raise self._no_answer()
             preparing.result()
@@ -196,7 +197,7 @@ class DiskCache(TierCounters):
     async def _answer(self, attempt: Attempt, reading: asyncio.Future[Outcome]) -> Outcome | None:
         """Wait for ``reading`` and return its outcome; None if the read takes longer than ``timeout_s``, or was
         cancelled. A timeout counts as a failure of ``attempt``."""
-        done, _ = await asyncio.wait((reading,), timeout=self._timeout_s)
+        done, _ = await wait_futures((reading,), timeout=self._timeout_s)
         if not done:
             self._failed(attempt, "reads", self._no_answer())
         return reading.result() if done and not reading.cancelled() else None
@@ -205,7 +206,7 @@ class DiskCache(TierCounters):
         """Wait for ``writing``, count its outcome, and report it to ``attempt``. There is no timeout: the values stay
         in memory until the write ends, and the caller counts their bytes."""
         try:
-            await asyncio.wait((writing,))
+            await wait_futures((writing,))
             if not writing.cancelled():  # by close()
                 self._ended(attempt, "writes", writing.result())
         finally:

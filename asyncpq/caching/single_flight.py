@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from asyncpq.errors import closed_while_reading
 from asyncpq.storage.threads import shared_context, work_owner
+from asyncpq.waiting import wait_futures
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -177,5 +178,5 @@ class SingleFlight:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await wait_futures(tasks)
         self._flights.clear()

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey
 from asyncpq.storage.threads import end_tasks
+from asyncpq.waiting import wait_futures
 
 # Constants, not options: exceeding them costs a later hit, never a read. Pending puts are memory outside of any budget.
 PENDING_BYTES = 64 << 20  # further puts are dropped
@@ -144,7 +145,7 @@ class Tiers:
     async def flush(self) -> None:
         """Wait up to ``FLUSH_S`` for pending puts."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=FLUSH_S)
+            await wait_futures(self._tasks, timeout=FLUSH_S)
 
     async def close(self) -> None:
         """Wait up to ``FLUSH_S`` for pending puts, then close the tiers. Idempotent."""

@@ -27,6 +27,7 @@ from valkey.exceptions import ResponseError, ValkeyError
 
 from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.storage.threads import connect, end_tasks, look_up
+from asyncpq.waiting import wait_futures
 
 Reply = bytes | int | list[Any] | ResponseError | None
 """A server's reply. An error of the server is returned as a ResponseError, not raised."""
@@ -277,7 +278,7 @@ class ValkeyConnections:
         while self._idle:
             self._discard(self._idle.pop())
         if self._leaving:
-            await asyncio.wait(self._leaving, timeout=self._connect_timeout_s)
+            await wait_futures(self._leaving, timeout=self._connect_timeout_s)
 
 
 def _greeting(settings: Any) -> list[tuple[bytes, ...]]:

@@ -48,6 +48,7 @@ from asyncpq.scan.prefetch import Job
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import safe_url
+from asyncpq.waiting import wait_futures
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import Inspection
@@ -388,7 +389,7 @@ class Opener:
                 awaited = [window[0]] if self.ordered else window
                 task = next((task for task in awaited if task.done()), None)
                 if task is None:
-                    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                    await wait_futures(awaited, return_when=asyncio.FIRST_COMPLETED)
                     task = next(task for task in awaited if task.done())
                 window.remove(task)
                 ahead = min(ahead * 2, most)
@@ -399,7 +400,7 @@ class Opener:
             for task in window:
                 task.cancel()
             for task in window:
-                await asyncio.wait((task,))
+                await wait_futures((task,))
                 if not task.cancelled() and task.exception() is None and (not_taken := task.result()) is not None:
                     self.operation.metrics.add_part(not_taken[0].operation.metrics)
                     await not_taken[0].close()

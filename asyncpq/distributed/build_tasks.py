@@ -66,6 +66,7 @@ from asyncpq.storage.threads import call_each, results_of
 from asyncpq.storage.urls import absolute, safe_url
 from asyncpq.tables import catalog_of
 from asyncpq.typing import DatasetTarget, IndexTarget
+from asyncpq.waiting import wait_futures
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -626,7 +627,7 @@ async def worker_processes(count: int) -> AsyncIterator[RunsTask]:
         yield run
     finally:
         ending = asyncio.ensure_future(asyncio.to_thread(pool.shutdown, cancel_futures=True))
-        await asyncio.wait([ending], timeout=_GRACE_S)
+        await wait_futures([ending], timeout=_GRACE_S)
         if not ending.done():
             _kill(pool)
         try:

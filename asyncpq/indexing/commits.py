@@ -47,6 +47,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import LazyRecords, dataclass
 from asyncpq.storage.base import ObjectRow, Validator
 from asyncpq.storage.threads import results_of
+from asyncpq.waiting import wait_futures
 
 #: Takes the newest manifest (None if there is no index yet) and returns the one that follows it; None if nothing
 #: changes. Called again if another commit came first. Raises if the change is no longer possible.
@@ -318,7 +319,7 @@ class Heartbeat:
     ) -> None:
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait((self._task,))
+            await wait_futures((self._task,))
         try:
             await self._backend.delete("builds", [self.build], operation=self._operation)
         except AsyncpqError as failed:

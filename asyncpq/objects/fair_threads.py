@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from asyncpq.checkpoints import checks
 from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.storage.threads import CLOSE_S, join_threads, start_thread, work_owner
+from asyncpq.waiting import wait_futures
 
 T = TypeVar("T")
 
@@ -155,7 +156,7 @@ class FairThreads:
             ended = asyncio.ensure_future(self._ended(work))
             while not ended.done():
                 with suppress(asyncio.CancelledError):
-                    await asyncio.wait((ended,))
+                    await wait_futures((ended,))
             raise
         finally:
             del work, result  # they have the error, whose traceback has this frame
@@ -183,7 +184,7 @@ class FairThreads:
         """Wait until a work has ended, with whatever result."""
         waiting = asyncio.wrap_future(work.future)
         waiting.add_done_callback(_retrieved)
-        await asyncio.wait((waiting,))
+        await wait_futures((waiting,))
 
     # -- turns ------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import NamedTuple
 from asyncpq.scan.page_keeper import PageKeeper
 from asyncpq.storage.threads import end_tasks
+from asyncpq.waiting import wait_futures
 
 T = TypeVar("T")
 
@@ -139,7 +140,7 @@ class EarlyDecoding(Generic[T]):
         """Wait until all pieces are decoded, and return the results in their order. If some fail, raise the error of
         the first of these in order."""
         tasks = [self._tasks[number] for number in range(len(self._pieces))]
-        await asyncio.wait(tasks)
+        await wait_futures(tasks)
         return [task.result() for task in tasks]
 
     async def close(self) -> None:

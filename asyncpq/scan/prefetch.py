@@ -18,6 +18,7 @@ import pyarrow as pa
 from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.objects.read_plan import DECODED_AHEAD, Unit
 from asyncpq.objects.runtime import Runtime
+from asyncpq.waiting import wait_futures
 
 _FEW = 4  # a decoded unit of fewer bytes than the fetched ones, divided by this, does not count as decoded ahead
 
@@ -75,7 +76,7 @@ async def _may_follow(previous: _Running, job: Job) -> bool:
     continued = previous.job.scan is job.scan and not previous.job.unit.pieces[-1].last
     before: asyncio.Future[Any] = previous.task if continued else previous.begun
     if not before.done():
-        await asyncio.wait((before,))
+        await wait_futures((before,))
     if continued:
         return not before.cancelled() and before.exception() is None
     return previous.begun.result()
@@ -158,7 +159,7 @@ class Pipeline:
             return
         drained = asyncio.ensure_future(self._drained.wait())
         try:
-            await asyncio.wait((granted, drained), return_when=asyncio.FIRST_COMPLETED)
+            await wait_futures((granted, drained), return_when=asyncio.FIRST_COMPLETED)
             if not budget.withdraw(granted):
                 budget.take(size)
         except asyncio.CancelledError:
@@ -201,7 +202,7 @@ class Pipeline:
             self._started.clear()
             waiting = asyncio.ensure_future(self._started.wait())
             try:
-                await asyncio.wait((waiting, pump), return_when=asyncio.FIRST_COMPLETED)
+                await wait_futures((waiting, pump), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waiting.cancel()
         async with bound or nullcontext():
@@ -221,7 +222,7 @@ class Pipeline:
         if self._ordered:
             head = self._running[0]  # close() may take it out while it is waited for
             if not head.task.done():
-                await asyncio.wait((head.task,))
+                await wait_futures((head.task,))
             return head
         while not self._closed:
             # Of each scan the first one that was not delivered: its last unit says that the scan is complete.
@@ -234,7 +235,7 @@ class Pipeline:
             self._started.clear()  # one that begins meanwhile may be done first
             begun = asyncio.ensure_future(self._started.wait())
             try:
-                await asyncio.wait(
+                await wait_futures(
                     (begun, *[head.task for head in heads.values()]), return_when=asyncio.FIRST_COMPLETED
                 )
             finally:
@@ -270,7 +271,7 @@ class Pipeline:
             self._running.remove(running)
             self._end(running.task, running.job.unit.num_bytes)
         if left:
-            await asyncio.wait([running.task for running in left])
+            await wait_futures([running.task for running in left])
         for running in left:
             self._release_slot(running.job)
         self._consumed.set()
@@ -287,7 +288,7 @@ class Pipeline:
             running = self._running.popleft()
             self._end(running.task, running.job.unit.num_bytes)
         if self._ending:
-            await asyncio.wait(self._ending)
+            await wait_futures(self._ending)
         # A cancelled task holds its traceback, whose frames hold this pipeline, and all that it has fetched.
         self._ending.clear()
         self._pump = self._head = None

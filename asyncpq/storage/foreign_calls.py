@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from asyncpq.errors import closed_while_reading
 from asyncpq.storage.threads import CLOSE_S
+from asyncpq.waiting import wait_futures
 
 LEAVE_S: Final = 0.5  # a call has so long to end after its cancellation
 
@@ -61,11 +62,11 @@ class ForeignCall(Generic[T]):
         """Wait until the call has ended. After ``timeout_s`` seconds it is left: the task ends, and the client's
         coroutine is closed where it waits. (If it waits for tasks of its own, only once these have ended.)"""
         try:
-            await asyncio.wait((self.task,), timeout=timeout_s)
+            await wait_futures((self.task,), timeout=timeout_s)
         finally:
             self._is_left = True
             self.task.cancel()
-        await asyncio.wait((self.task,), timeout=LEAVE_S)
+        await wait_futures((self.task,), timeout=LEAVE_S)
 
 
 class ForeignCalls:
@@ -100,7 +101,7 @@ class ForeignCalls:
         self._waiters[call] = ended = task.get_loop().create_future()
         task.add_done_callback(partial(self._end, call))
         try:
-            while check is not None and not (await asyncio.wait((ended,), timeout=check_s))[0]:
+            while check is not None and not (await wait_futures((ended,), timeout=check_s))[0]:
                 await check()
             await ended
         except BaseException:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from asyncpq.records import NamedTuple
 from asyncpq.storage.threads import Address, connect, look_up
+from asyncpq.waiting import wait_futures
 
 _MAX_LINE_BYTES = 8 * 1024
 # Bytes of a chunked body's lines: sizes with their extensions, and trailers. A chunk of one byte has 5 of them.
@@ -462,7 +463,7 @@ class ConnectionPool:
         """Wait for a connection with TLS; raise NoTlsError if the server has none."""
         connecting = asyncio.ensure_future(made)
         try:
-            done, _ = await asyncio.wait((connecting,), timeout=_HANDSHAKE_S)
+            done, _ = await wait_futures((connecting,), timeout=_HANDSHAKE_S)
             if not done and await self._answers_in_clear_text(endpoint, loop) and not connecting.done():
                 raise NoTlsError("the server answers without TLS")
             await connecting
@@ -493,7 +494,7 @@ class ConnectionPool:
             resolved = self._resolved[endpoint] = (loop.time(), lookup)
         _, lookup = resolved
         if not lookup.done():
-            await asyncio.wait((lookup,))
+            await wait_futures((lookup,))
         if lookup.cancelled():
             raise ConnectionAbortedError("the connection pool was closed")
         try:
@@ -554,4 +555,4 @@ class ConnectionPool:
         for connection in open_:
             connection.abort()
         if open_:
-            await asyncio.wait([connection.closed for connection in open_])
+            await wait_futures([connection.closed for connection in open_])

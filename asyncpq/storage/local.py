@@ -49,6 +49,7 @@ from asyncpq.storage.base import (
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import FOLDER_HINT, local_path, safe_url, split_url, unknown_option
+from asyncpq.waiting import wait_futures
 
 _COPY_BYTES = 1024 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -357,7 +358,7 @@ class LocalStore(Unpicklable):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait((running,))
+            await wait_futures((running,))
             raise
 
 

@@ -28,6 +28,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import aiohappyeyeballs
 
 from asyncpq.errors import UsageError
+from asyncpq.waiting import wait_futures
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -201,7 +202,7 @@ async def join_threads(threads: Mapping[threading.Thread, Future[None]], timeout
     ]
     try:
         if running:
-            await asyncio.wait(running, timeout=timeout_s)
+            await wait_futures(running, timeout=timeout_s)
     finally:
         for future in running:
             future.cancel()
@@ -253,7 +254,7 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in ending:
         task.cancel()
     if ending:
-        await asyncio.wait(ending)
+        await wait_futures(ending)
 
 
 async def call_each(call: Callable[[T], Awaitable[U]], arguments: Iterable[T], *, at_once: int = 16) -> list[U]:

@@ -30,6 +30,7 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.retries import Attempts, RetryableError, RetryBudget
 from asyncpq.storage.threads import Threads, end_tasks
+from asyncpq.waiting import wait_futures
 
 T = TypeVar("T")
 
@@ -364,7 +365,7 @@ class Transport(Unpicklable):
 
 
 async def _succeeds(task: asyncio.Task[Outcome]) -> bool:
-    await asyncio.wait((task,))
+    await wait_futures((task,))
     return not task.cancelled() and task.exception() is None
 
 

@@ -248,8 +248,7 @@ async def test_readable_by_everyone(tmp_path: Path, name: str) -> None:
     assert pq.read_table(path).equals(TABLE)
     assert ds.dataset(path).to_table(filter=ds.field("id") == 4321)["name"].to_pylist() == ["name 121"]
     with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT * FROM '{path}' ORDER BY id").arrow()
-        rows = found.read_all() if hasattr(found, "read_all") else found
+        rows = connection.sql(f"SELECT * FROM '{path}' ORDER BY id").to_arrow_table()
         assert rows.to_pylist() == TABLE.to_pylist()
         assert connection.execute(f"SELECT name FROM '{path}' WHERE id = 4321").fetchall() == [("name 121",)]
     assert polars.read_parquet(path).to_dicts() == TABLE.to_pylist()

@@ -30,6 +30,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url
+from asyncpq.waiting import wait_futures
 
 
 async def write_segments(
@@ -295,7 +296,7 @@ async def collect_files(
     try:
         begin(at_once)
         while running:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await wait_futures(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 running.discard(task)
                 await runtime.turns.turn()

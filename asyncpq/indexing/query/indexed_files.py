@@ -55,6 +55,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import Validator
 from asyncpq.storage.threads import results_of
+from asyncpq.waiting import wait_futures
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class IndexedFiles:
             pruned = await prune(listed, operation)
         except BaseException:
             looking.cancel()
-            await asyncio.wait((looking,))
+            await wait_futures((looking,))
             if not looking.cancelled() and looking.exception() is None and (renewal := looking.result().renewal):
                 renewal.cancel()
             raise
@@ -425,7 +426,7 @@ class SnapshotFiles:
             return files._replace(renewal=renewal) if allow_stale else await renewal
         except BaseException:
             renewal.cancel()
-            await asyncio.wait((renewal,))
+            await wait_futures((renewal,))
             raise
 
     async def _renewed(

@@ -42,6 +42,7 @@ from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.direct import DirectBucket, KeyListing, SignedExchange
 from asyncpq.storage.s3.sigv4 import canonical_query
 from asyncpq.storage.threads import end_tasks, results_of
+from asyncpq.waiting import wait_futures
 
 _MAX_TEXT: Final = 16 * 1024  # characters of a key, an ETag or a token, which become parts of further requests
 _MAX_DEPTH: Final = 16  # a page has 4 levels
@@ -550,7 +551,7 @@ class _Ranges:
         try:
             while self._live:
                 self._cut()
-                done, _ = await asyncio.wait(self._live, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await wait_futures(self._live, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     range_ = self._live.pop(task)
                     if self._take(range_, task.result()):
