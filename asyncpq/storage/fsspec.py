@@ -3,10 +3,6 @@
 Each read calls ``info`` before and after it to detect changes, unless the filesystem can name a generation in the path.
 Filesystems return no HTTP responses: their calls share the store's limits and its retry budget, and each has a time
 limit.
-
-adlfs and other filesystems swallow their cancellation while their host is silent: they catch it with other errors, and
-try again. So each call runs in a task of its own (``ForeignCall``). Its waiter cancels that task, gives it a short
-time to end, and then leaves the call: its next wait is its last one.
 """
 
 from __future__ import annotations
@@ -15,13 +11,14 @@ import asyncio
 import datetime
 import inspect
 import os
+import re
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, TypeVar
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
@@ -40,7 +37,6 @@ from asyncpq.errors import (
     ThrottledError,
     TransportError,
     UnsupportedStoreError,
-    closed_while_reading,
 )
 from asyncpq.metrics import Purpose, RequestRecord
 from asyncpq.options import RetryOptions
@@ -60,6 +56,7 @@ from asyncpq.storage.base import (
     info_time_s,
     may_change_unseen,
 )
+from asyncpq.storage.foreign_calls import ForeignCall, ForeignCalls
 from asyncpq.storage.limits import (
     RETRYABLE_STATUSES,
     Attempts,
@@ -81,127 +78,12 @@ from asyncpq.storage.urls import (
     unknown_option,
 )
 
-LEAVE_S: Final = 0.5  # a call has so long to end after its cancellation
-
-
 T = TypeVar("T")
 
-
-class ForeignCall(Generic[T]):
-    """A coroutine of a client, run by ``task`` until it ends or is left.
-
-    The coroutine's waits pass through :meth:`__await__`. Once the call is left, a cancellation ends the task there
-    and does not reach the client, which could swallow it.
-    """
-
-    def __init__(self, work: Awaitable[T]) -> None:
-        self._steps: Generator[Any, Any, T] = work.__await__()
-        self._is_left = False
-        self.task: asyncio.Task[T] = asyncio.get_running_loop().create_task(self._run())
-        self.task.add_done_callback(self._close)
-
-    def _close(self, task: asyncio.Task[T]) -> None:
-        with suppress(Exception):  # a client that was left may swallow this, too
-            self._steps.close()
-
-    async def _run(self) -> T:
-        return await self
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        error: BaseException | None = None
-        while True:
-            try:
-                awaited = next(self._steps) if error is None else self._steps.throw(error)
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
-            try:
-                yield awaited
-                error = None
-            except BaseException as thrown:
-                if self._is_left or isinstance(thrown, GeneratorExit):
-                    raise
-                error = thrown
-
-    async def end(self, timeout_s: float) -> None:
-        """Wait until the call has ended. After ``timeout_s`` seconds it is left: the task ends, and the client's
-        coroutine is closed where it waits. (If it waits for tasks of its own, only once these have ended.)"""
-        try:
-            await asyncio.wait((self.task,), timeout=timeout_s)
-        finally:
-            self._is_left = True
-            self.task.cancel()
-        await asyncio.wait((self.task,), timeout=LEAVE_S)
-
-
-class ForeignCalls:
-    """Runs coroutines of one store's client, and ends the wait for them in bounded time. Belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._waiters: dict[ForeignCall[Any], asyncio.Future[None]] = {}  # of the calls that have not ended
-        self._closed = False
-
-    async def run(
-        self,
-        work: Coroutine[Any, Any, T],
-        *,
-        check: Callable[[], Awaitable[None]] | None = None,
-        check_s: float | None = None,
-    ) -> T:
-        """Run ``work`` as a task, and return its result. The waiter's cancellation cancels it, and is raised once it
-        has ended, or was left after ``LEAVE_S`` seconds.
-
-        ``check`` is awaited after each ``check_s`` seconds of ``work``. An error that it raises ends ``work`` like a
-        cancellation.
-
-        Raises:
-            UsageError: the store was closed.
-            ConnectionAbortedError: the client cancelled its own call.
-        """
-        if self._closed:
-            work.close()
-            raise closed_while_reading()
-        call = ForeignCall(work)
-        task = call.task
-        self._waiters[call] = ended = task.get_loop().create_future()
-        task.add_done_callback(partial(self._end, call))
-        try:
-            while check is not None and not (await asyncio.wait((ended,), timeout=check_s))[0]:
-                await check()
-            await ended
-        except BaseException:
-            task.cancel()
-            await call.end(LEAVE_S)
-            raise
-        if task.done() and not task.cancelled():
-            return task.result()
-        if self._closed:
-            raise closed_while_reading()
-        raise ConnectionAbortedError("the client cancelled its own call")
-
-    async def close(self) -> None:
-        """Cancel the calls, and end the waits for them. Idempotent. Calls that do not end within ``CLOSE_S`` seconds
-        are left."""
-        self._closed = True
-        calls = list(self._waiters)
-        for call in calls:
-            call.task.cancel()
-            self._wake(call)
-        await asyncio.gather(*[call.end(CLOSE_S) for call in calls])
-
-    def _wake(self, call: ForeignCall[Any]) -> None:
-        waiter = self._waiters[call]
-        if not waiter.done():
-            waiter.set_result(None)
-
-    def _end(self, call: ForeignCall[Any], task: asyncio.Task[Any]) -> None:
-        self._wake(call)
-        del self._waiters[call]
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it
-
-
 _THREADS = 8
+#: Filesystems with one connection that takes one call at a time: others mix up the answers, or wait for ever.
+_ONE_AT_A_TIME = ("fsspec.implementations.ftp", "fsspec.implementations.sftp")
+_MARK = re.compile("[?#]")  # of a url's query and fragment
 _FOLDERS_AT_ONCE = 16
 _LONGEST_FOLDER = 16 * 1024  # characters, above the limits of all systems
 _PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
@@ -327,7 +209,9 @@ class FsspecStore(Unpicklable):
         # Of cache keys. Credentials that a catalog renews are no part of it: the namespace says whose they are.
         self.token: str = "" if self._renewal is not None else _token(self.filesystem)
         self._has_credential = "credential" in options  # the caller's, who closes it
-        self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
+        threads = 1 if any(base.__module__ in _ONE_AT_A_TIME for base in class_.__mro__) else _THREADS
+        self._threads = Threads(threads, f"asyncpq-{protocol}")
+        self._reads_parts = _reads_parts(class_)
         self._calls = ForeignCalls()
         self._closed = False
 
@@ -342,9 +226,10 @@ class FsspecStore(Unpicklable):
         except RuntimeError:
             if not self.asynchronous:
                 raise
-            # sshfs connects when it is made, which it can do in fsspec's own event loop only
+            # sshfs connects when it is made, which it can do in fsspec's own event loop only, and hands on all options
             self.asynchronous = False
-            filesystem = class_(skip_instance_cache=True, **{**options, "asynchronous": False})
+            options = {name: value for name, value in options.items() if name != "asynchronous"}
+            filesystem = class_(skip_instance_cache=True, **options)
         _drop_finalizers(filesystem)
         filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
         return filesystem
@@ -370,7 +255,11 @@ class FsspecStore(Unpicklable):
 
     def path_of(self, url: str) -> str:
         """Return the path of ``url`` in the filesystem's own form."""
-        path: str = strip_protocol(_lowered(url))
+        url = _lowered(url)
+        path: str = strip_protocol(url)
+        mark = _MARK.search(url)
+        if mark is not None and strip_protocol(url[: mark.start()]) == path:  # ftp and sftp cut names off there
+            path += url[mark.start() :]
         return path
 
     async def open_object(self, url: str) -> FsspecObject:
@@ -556,12 +445,13 @@ class FsspecStore(Unpicklable):
             raise _typed(error, request, name) from error
 
     async def _work(self, name: str, *arguments: Any, **options: Any) -> Any:
-        if self.asynchronous:
+        parts = name == "cat_file" and not self._reads_parts
+        if self.asynchronous and not parts:
             return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
-        method = getattr(self.filesystem, name)
+        method = partial(_read_part, self.filesystem) if parts else getattr(self.filesystem, name)
         if name == "pipe_file":
             method = partial(_write_locked, method)
-        return await asyncio.shield(self._threads.start(method, *arguments, **options))
+        return await self._threads.start(method, *arguments, **options)  # cancelled, it is dropped if it has not begun
 
     async def _check_listing(self, request: RangeRequest, name: str, path: str) -> None:
         """Look whether the store answers at all, after a listing has taken as long as a call may.
@@ -645,9 +535,10 @@ def place_of(protocol: str, url: str) -> dict[str, Any]:
     try:
         class_ = fsspec.get_filesystem_class(protocol)
         # all public functions that ask the class make, and perhaps connect, a filesystem
-        return dict(class_._get_kwargs_from_urls(_lowered(url)))  # noqa: SLF001
+        place = dict(class_._get_kwargs_from_urls(_lowered(url)))  # noqa: SLF001
     except (AttributeError, ImportError, ValueError):
         return {}
+    return {name: value for name, value in place.items() if name not in ("url_query", "url_fragment")}
 
 
 def _added(place: Mapping[str, Any], options: Mapping[str, Any], protocol: str) -> dict[str, Any]:
@@ -882,6 +773,23 @@ def _status(error: BaseException) -> int:
         if isinstance(status, int | str) and str(status).isdecimal():
             return int(status)
     return 0
+
+
+def _reads_parts(class_: Any) -> bool:
+    """Return whether the filesystem's ``cat_file`` takes the bounds of a part. sshfs's accepts and ignores them."""
+    method = getattr(class_, "_cat_file", None) or class_.cat_file
+    parameters = inspect.signature(method).parameters.values()
+    return any(one.name == "start" or one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+def _read_part(filesystem: Any, path: str, *, start: int, end: int) -> bytes:
+    with filesystem.open(path, "rb") as file:
+        file.seek(start)
+        parts = []
+        while start < end and (part := file.read(end - start)):
+            parts.append(part)
+            start += len(part)
+    return b"".join(parts)
 
 
 def _write_locked(write: Callable[..., Any], *arguments: Any, **options: Any) -> None:

@@ -21,7 +21,7 @@ import asyncpq
 from asyncpq.errors import DeadlineExceededError, TransportError, UsageError
 from asyncpq.storage import fsspec as fsspec_store
 from asyncpq.storage.base import Store
-from asyncpq.storage.fsspec import LEAVE_S, ForeignCalls
+from asyncpq.storage.foreign_calls import LEAVE_S, ForeignCalls
 from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
