@@ -435,17 +435,22 @@ def error_in_200(request: RangeRequest, body: bytes, denied_hint: str = READING_
 
 
 def refused_suffix(
-    request: RangeRequest, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
+    request: RangeRequest,
+    status: int,
+    headers: Mapping[str, str],
+    error: AsyncpqError | RetryableError,
+    traits: ServerTraits,
 ) -> AsyncpqError | RetryableError | RangeIgnoredError:
     """Return ``error``, that of a refusal; or the error to raise in its place, if the request's range of the last n
     bytes may be what the server refused.
 
     An object is called empty only if Content-Range says that its size is 0: some servers answer 416 if n is greater
-    than the object's size, too. Others answer 500 (s3s-fs, Sanic, Twisted): so the size is asked after the second one.
+    than the object's size, too. Others answer 500 (s3s-fs, Sanic, Twisted): so the size is asked after the second one,
+    or after the first one of a server that has refused such a range before.
     """
     if status == 500 and request.start < 0:
         request.failures += 1
-        if request.failures == _REFUSALS:
+        if request.failures + traits.suffix_refusals >= _REFUSALS:
             refusal = RangeIgnoredError(None)
             refusal.failed = True
             return refusal
