@@ -167,6 +167,8 @@ ifneq ($(SERVERS),local)
 		go build -C "$$(go env GOMODCACHE)/$(SEAWEEDFS)" -o $(abspath $(SERVICES))/weed ./weed; } || echo "SeaweedFS cannot be installed here" >&2
 	@test -x $(SERVICES)/bin/garage || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo install --quiet --locked --root $(SERVICES) \
 		--no-default-features --features bundled-libs,lmdb garage@2.5.0 || echo "Garage cannot be installed here" >&2
+	@test -x $(SERVICES)/bin/s3s-fs || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo install --quiet --locked --root $(SERVICES) \
+		--features binary s3s-fs@0.14.1 || echo "s3s-fs cannot be installed here" >&2
 	@test -d $(SERVICES)/s3proxy || mvn --quiet --batch-mode --file tests/storage/s3proxy.xml \
 		dependency:copy-dependencies -DoutputDirectory=$(abspath $(SERVICES))/s3proxy || echo "S3Proxy cannot be installed here" >&2
 endif

@@ -371,6 +371,23 @@ s3_api = {{ api_bind_addr = "127.0.0.1:{port}", s3_region = "us-east-1" }}
 
 
 @contextmanager
+def running_s3s(folder: Path, environment: Mapping[str, str]) -> Iterator[RealStore]:
+    program, port = require("s3s-fs", "bin", "cargo"), free_port()
+    (folder / "root" / BUCKET).mkdir(parents=True)
+    keys = ["--access-key", "tester", "--secret-key", "sesame"]
+    command = [program, "--host", "127.0.0.1", "--port", str(port), *keys, str(folder / "root")]
+    with running(command, port, folder / "s3s-fs.log", environment):
+        yield RealStore(
+            name="s3s-fs",
+            options=s3_options(port),
+            wrong=s3_options(port, secret="wrong"),
+            tail_requests=2,
+            lost_keys=NO_EMPTY_NAMES,
+            names_bucket=False,
+        )
+
+
+@contextmanager
 def running_s3proxy(folder: Path, environment: Mapping[str, str]) -> Iterator[RealStore]:
     program, port, jars = require("java", ".", "Maven"), free_port(), _PROGRAMS / "s3proxy"
     if not jars.is_dir():
@@ -439,6 +456,7 @@ STORES: Mapping[str, StartStore] = {
     "hadro": running_hadro,
     "seaweedfs": running_seaweedfs,
     "garage": running_garage,
+    "s3s-fs": running_s3s,
     "s3proxy": running_s3proxy,
     "azurite-obstore": running_azurite_through_obstore,
     "azurite-adlfs": running_azurite_through_adlfs,

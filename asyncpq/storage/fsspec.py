@@ -11,6 +11,7 @@ import asyncio
 import datetime
 import inspect
 import os
+import re
 import tempfile
 import threading
 import time
@@ -80,6 +81,9 @@ from asyncpq.storage.urls import (
 T = TypeVar("T")
 
 _THREADS = 8
+#: Filesystems with one connection that takes one call at a time: others mix up the answers, or wait for ever.
+_ONE_AT_A_TIME = ("fsspec.implementations.ftp", "fsspec.implementations.sftp")
+_MARK = re.compile("[?#]")  # of a url's query and fragment
 _FOLDERS_AT_ONCE = 16
 _LONGEST_FOLDER = 16 * 1024  # characters, above the limits of all systems
 _PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
@@ -205,7 +209,9 @@ class FsspecStore(Unpicklable):
         # Of cache keys. Credentials that a catalog renews are no part of it: the namespace says whose they are.
         self.token: str = "" if self._renewal is not None else _token(self.filesystem)
         self._has_credential = "credential" in options  # the caller's, who closes it
-        self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
+        threads = 1 if any(base.__module__ in _ONE_AT_A_TIME for base in class_.__mro__) else _THREADS
+        self._threads = Threads(threads, f"asyncpq-{protocol}")
+        self._reads_parts = _reads_parts(class_)
         self._calls = ForeignCalls()
         self._closed = False
 
@@ -220,9 +226,10 @@ class FsspecStore(Unpicklable):
         except RuntimeError:
             if not self.asynchronous:
                 raise
-            # sshfs connects when it is made, which it can do in fsspec's own event loop only
+            # sshfs connects when it is made, which it can do in fsspec's own event loop only, and hands on all options
             self.asynchronous = False
-            filesystem = class_(skip_instance_cache=True, **{**options, "asynchronous": False})
+            options = {name: value for name, value in options.items() if name != "asynchronous"}
+            filesystem = class_(skip_instance_cache=True, **options)
         _drop_finalizers(filesystem)
         filesystem.dircache = DirCache(use_listings_cache=False)  # listings are always fresh
         return filesystem
@@ -248,7 +255,11 @@ class FsspecStore(Unpicklable):
 
     def path_of(self, url: str) -> str:
         """Return the path of ``url`` in the filesystem's own form."""
-        path: str = strip_protocol(_lowered(url))
+        url = _lowered(url)
+        path: str = strip_protocol(url)
+        mark = _MARK.search(url)
+        if mark is not None and strip_protocol(url[: mark.start()]) == path:  # ftp and sftp cut names off there
+            path += url[mark.start() :]
         return path
 
     async def open_object(self, url: str) -> FsspecObject:
@@ -434,12 +445,13 @@ class FsspecStore(Unpicklable):
             raise _typed(error, request, name) from error
 
     async def _work(self, name: str, *arguments: Any, **options: Any) -> Any:
-        if self.asynchronous:
+        parts = name == "cat_file" and not self._reads_parts
+        if self.asynchronous and not parts:
             return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
-        method = getattr(self.filesystem, name)
+        method = partial(_read_part, self.filesystem) if parts else getattr(self.filesystem, name)
         if name == "pipe_file":
             method = partial(_write_locked, method)
-        return await asyncio.shield(self._threads.start(method, *arguments, **options))
+        return await self._threads.start(method, *arguments, **options)  # cancelled, it is dropped if it has not begun
 
     async def _check_listing(self, request: RangeRequest, name: str, path: str) -> None:
         """Look whether the store answers at all, after a listing has taken as long as a call may.
@@ -523,9 +535,10 @@ def place_of(protocol: str, url: str) -> dict[str, Any]:
     try:
         class_ = fsspec.get_filesystem_class(protocol)
         # all public functions that ask the class make, and perhaps connect, a filesystem
-        return dict(class_._get_kwargs_from_urls(_lowered(url)))  # noqa: SLF001
+        place = dict(class_._get_kwargs_from_urls(_lowered(url)))  # noqa: SLF001
     except (AttributeError, ImportError, ValueError):
         return {}
+    return {name: value for name, value in place.items() if name not in ("url_query", "url_fragment")}
 
 
 def _added(place: Mapping[str, Any], options: Mapping[str, Any], protocol: str) -> dict[str, Any]:
@@ -760,6 +773,23 @@ def _status(error: BaseException) -> int:
         if isinstance(status, int | str) and str(status).isdecimal():
             return int(status)
     return 0
+
+
+def _reads_parts(class_: Any) -> bool:
+    """Return whether the filesystem's ``cat_file`` takes the bounds of a part. sshfs's accepts and ignores them."""
+    method = getattr(class_, "_cat_file", None) or class_.cat_file
+    parameters = inspect.signature(method).parameters.values()
+    return any(one.name == "start" or one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+def _read_part(filesystem: Any, path: str, *, start: int, end: int) -> bytes:
+    with filesystem.open(path, "rb") as file:
+        file.seek(start)
+        parts = []
+        while start < end and (part := file.read(end - start)):
+            parts.append(part)
+            start += len(part)
+    return b"".join(parts)
 
 
 def _write_locked(write: Callable[..., Any], *arguments: Any, **options: Any) -> None:

@@ -237,9 +237,6 @@ def _ipv4_in(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipa
 SMALL_BODY_BYTES = 1024 * 1024
 _DOCUMENT_BYTES = 64 * 1024 * 1024
 
-#: Sanic and Twisted answer 500 to a range of more last bytes than there are: after so many, the size is asked first.
-_SUFFIX_FAILURES = 2
-
 #: fsspec's options that do not change how a range is read.
 _WITHOUT_EFFECT = word_set(
     "asynchronous block_size cache_options cache_type listings_expiry_time loop max_paths same_scheme simple_links "
@@ -396,20 +393,19 @@ class HttpObject(Unpicklable):
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         host = self._origin.url.authority
         just_asked = self.traits[host].suffix_ranges
-        failed = False
+        refusal = None
         if just_asked:
             try:
                 return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
             except RangeIgnoredError as ignored:
-                failed = ignored.failed
+                refusal = ignored
                 round_ = max(context.round, ignored.round) + 1
                 context, host = context.step(context.purpose, round_), ignored.host or host
         first, asking = RangeRequest(0, 1, self.url, pin), context.step("stat", context.round)
         version = await find_size(self, pin, asking, partial(self._fetch, first, asking, just_asked=just_asked))
         context = context.step(context.purpose, context.round + 1)
         tail = await self.fetch_range(max(0, version.size - length), version.size, context=context, pin=version)
-        if not failed or version.size < length:
-            self.traits[host].suffix_refusals += 1
+        self.traits[host].learn_suffix_refusal(refusal, length, version.size)
         context.metrics.fall_back(SIZE_FIRST)
         return tail
 
@@ -571,7 +567,6 @@ class _HttpGet:
         self._remembered = remembered
         self._accepted = False
         self._conditional = True  # If-Match is sent
-        self._failures = 0  # responses with status 500 and no error code
         self.host: str = target.url.authority
         self._traits = stored.traits[self.host]
 
@@ -623,12 +618,7 @@ class _HttpGet:
         if self._conditional and self._traits.may_refuse_if_match(request, status, error):
             self._conditional = False
             return RetryableError(cast("StoreError", error), at_once=True)
-        answer = refused_suffix(request, status, headers, error)
-        if status == 500 and not code and request.start < 0:
-            self._failures += 1
-            if self._failures == _SUFFIX_FAILURES:
-                answer = RangeIgnoredError(None)
-                answer.failed = True
+        answer = refused_suffix(request, status, headers, error, self._traits)
         if isinstance(answer, RangeIgnoredError):
             raise answer
         return answer

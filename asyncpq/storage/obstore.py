@@ -410,11 +410,13 @@ class ObstoreObject(Unpicklable):
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         traits = self._bucket.traits
+        refusal = None
         if has_suffixes := self._bucket.has_suffixes:
             try:
                 if traits.suffix_ranges:
                     return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
-            except RangeIgnoredError:  # some servers do so for an empty object
+            except RangeIgnoredError as ignored:  # some servers do so for an empty object
+                refusal = ignored
                 context = context.step(context.purpose, context.round + 1)
         if pin is None:
             head = ObstoreHead(self._bucket, self._key, RangeRequest(0, 0, self.url))
@@ -425,7 +427,7 @@ class ObstoreObject(Unpicklable):
             raise empty(self.url)
         tail = await self.fetch_range(max(0, pin.size - length), pin.size, context=context, pin=pin)
         if has_suffixes:
-            traits.suffix_refusals += 1
+            traits.learn_suffix_refusal(refusal, length, pin.size)
             context.metrics.fall_back(SIZE_FIRST)
         return tail
 
@@ -681,7 +683,7 @@ class ObstoreGet(ObstoreExchange):
         if self._if_match is not None and self._bucket.traits.may_refuse_if_match(self.request, status, error):
             self._conditional = False
             return RetryableError(cast("StoreError", error), at_once=True)
-        answer = refused_suffix(self.request, status, headers, error)
+        answer = refused_suffix(self.request, status, headers, error, self._bucket.traits)
         if isinstance(answer, RangeIgnoredError):
             raise answer
         return answer

@@ -101,6 +101,7 @@ class RangeRequest:
     stop: int
     url: str  # safe to be shown
     pin: Validator | None = None  # the version that the response must have
+    failures: int = 0  # responses with status 500
 
     @property
     def header(self) -> str:
@@ -435,14 +436,25 @@ def error_in_200(request: RangeRequest, body: bytes, denied_hint: str = READING_
 
 
 def refused_suffix(
-    request: RangeRequest, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
+    request: RangeRequest,
+    status: int,
+    headers: Mapping[str, str],
+    error: AsyncpqError | RetryableError,
+    traits: ServerTraits,
 ) -> AsyncpqError | RetryableError | RangeIgnoredError:
     """Return ``error``, that of a refusal; or the error to raise in its place, if the request's range of the last n
     bytes may be what the server refused.
 
     An object is called empty only if Content-Range says that its size is 0: some servers answer 416 if n is greater
-    than the object's size, too.
+    than the object's size, too. Others answer 500 (s3s-fs, Sanic, Twisted): so the size is asked after the second one,
+    or after the first one of a server that has refused such a range before.
     """
+    if status == 500 and request.start < 0:
+        request.failures += 1
+        if request.failures + traits.suffix_refusals >= _REFUSALS:
+            refusal = RangeIgnoredError(None)
+            refusal.failed = True
+            return refusal
     if request.start >= 0 or status not in _SUFFIX_REFUSALS:
         return error
     if status == 416 and headers.get("content-range", "").endswith("*/0"):
@@ -541,6 +553,14 @@ class ServerTraits:
     def suffix_ranges(self) -> bool:
         """Whether the server may send the last n bytes of an object, as far as is known."""
         return self.suffix_refusals < _REFUSALS
+
+    def learn_suffix_refusal(self, refusal: RangeIgnoredError | None, length: int, size: int) -> None:
+        """Count a range of the last ``length`` bytes of ``size`` that was refused, or (None) not sent for that reason.
+
+        A failure counts only where there are fewer bytes: else it has another reason than the range.
+        """
+        if refusal is None or not refusal.failed or size < length:
+            self.suffix_refusals += 1
 
     def learn_if_match(self, *, sent: bool) -> None:
         """Count a GET of a pinned version that was answered: with If-Match, or, if it was not ``sent``, after a refusal

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import io
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pyarrow as pa
 import pytest
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.ftp import FTPFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry, known_implementations
 
@@ -391,7 +394,8 @@ class PlacedFileSystem(MemoryFileSystem):  # type: ignore[misc]
 
 
 class LoopedFileSystem(AsyncFileSystem):  # type: ignore[misc]
-    """Connects when it is made, in fsspec's own loop alone, as sshfs does."""
+    """As sshfs does, it connects when it is made, in fsspec's own loop alone, with all its options, and reads parts
+    through ``open`` alone."""
 
     protocol = "looped"
     cachable = False
@@ -400,21 +404,54 @@ class LoopedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         super().__init__(**options)
         if fails:
             raise LookupError("no route for password=hunter2")
-        sync(self.loop, self._connect)
+        sync(self.loop, self._connect, **options)
 
     async def _connect(self) -> None:
-        """Do nothing."""
+        """Do nothing, with no options."""
 
     async def _info(self, path: str, **options: Any) -> dict[str, Any]:
         return {"name": path, "size": 10, "type": "file", "mtime": 1.0}
 
-    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        return b"0123456789"[start:end]
+    async def _cat_file(self, path: str, **options: Any) -> bytes:
+        return b"0123456789"
+
+    def _open(self, path: str, *arguments: Any, **options: Any) -> Any:
+        return io.BytesIO(b"0123456789")
+
+
+class OneCallFileSystem(FTPFileSystem):  # type: ignore[misc]
+    """Mixes up the answers of calls at once, as ftp does."""
+
+    protocol = "onecall"
+    cachable = False
+
+    def __init__(self, **options: Any) -> None:
+        fsspec.AbstractFileSystem.__init__(self, **options)
+        self.running = self.calls = 0
+        self.began = threading.Event()
+
+    def __del__(self) -> None:
+        """There is no connection to close."""
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {"name": path, "size": 10, "type": "file", "modify": "20200101000000"}
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """There is none."""
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        self.running += 1
+        self.calls += 1
+        self.began.set()
+        time.sleep(0.02)
+        data = b"0123456789"[start:end] if self.running == 1 else b"x" * ((end or 0) - (start or 0))
+        self.running -= 1
+        return data
 
 
 @pytest.fixture
 def placed() -> Iterator[None]:
-    for filesystem in (PlacedFileSystem, LoopedFileSystem):
+    for filesystem in (PlacedFileSystem, LoopedFileSystem, OneCallFileSystem):
         fsspec.register_implementation(filesystem.protocol, filesystem, clobber=True)
     memory = MemoryFileSystem()
     for host in ("one", "two"):
@@ -446,9 +483,45 @@ async def test_the_host_and_user_of_a_url_count() -> None:
         assert (await file.scan().to_table())["host"].to_pylist() == ["two"]
 
 
+@pytest.mark.usefixtures("placed")
+async def test_marks_of_urls_in_names() -> None:
+    """ftp and sftp take them for a query and a fragment, and cut the name off there."""
+    names = ["h#h.parquet", "q?z.parquet", "a#b?c.parquet"]
+    for name in names:
+        MemoryFileSystem().pipe_file(f"/one/u/{name}", parquet_bytes(pa.table({"name": [name]})))
+    async with asyncpq.Session() as session:
+        folder = await session.open_dataset("placed://one/u/")
+        assert sorted((await folder.scan().to_table())["name"].to_pylist()) == sorted(names)
+        for name in names:
+            file = await session.open_file(f"placed://one/u/{name}")
+            assert (await file.scan().to_table())["name"].to_pylist() == [name]
+
+
+@pytest.mark.usefixtures("placed")
+async def test_a_filesystem_with_one_connection_gets_one_call_at_a_time() -> None:
+    store = open_test_store("onecall", {})
+    stored = await store.open_object("onecall://host/x")
+    pin = (await stored.fetch_tail(2, context=new_context())).validator
+    parts = await asyncio.gather(*[stored.fetch_range(n, n + 2, context=new_context(), pin=pin) for n in range(8)])
+    assert [bytes(part.data) for part in parts] == [b"0123456789"[n : n + 2] for n in range(8)]
+
+    assert isinstance(store, FsspecStore)
+    before = store.filesystem.calls
+    store.filesystem.began.clear()
+    reads = [asyncio.ensure_future(stored.fetch_range(0, 2, context=new_context(), pin=pin)) for _ in range(8)]
+    await asyncio.to_thread(store.filesystem.began.wait)
+    for read in reads:
+        read.cancel()
+    await asyncio.gather(*reads, return_exceptions=True)
+    assert bytes((await stored.fetch_range(3, 5, context=new_context(), pin=pin)).data) == b"34"
+    assert store.filesystem.calls - before <= 3  # those that had not begun were dropped
+    await store.close()
+
+
 @pytest.mark.parametrize(
     ("url", "place"),
     [
+        ("ftp://host/x?y#z", {"host": "host"}),
         ("ftp://u:p@host:21/x", {"host": "host", "port": 21, "username": "u", "password": "p"}),
         ("github://o:r@main/x", {"org": "o", "repo": "r", "sha": "main"}),
         ("hdfs://node:8020/x", {"host": "node", "port": 8020}),
@@ -479,6 +552,7 @@ async def test_a_filesystem_that_connects_in_its_own_loop_is_read_there() -> Non
     store = open_test_store("looped", {})
     stored = await store.open_object("looped://a/b")
     assert bytes((await stored.fetch_tail(3, context=new_context())).data) == b"789"
+    assert bytes((await stored.fetch_range(2, 4, context=new_context())).data) == b"23"
     await store.close()
     with pytest.raises(StoreError, match=r"cannot be opened \(builtins\.LookupError\)") as caught:
         open_test_store("looped", {"fails": True})

@@ -288,7 +288,7 @@ class ObjectResponse:
         if self.if_match is not None and self._stored.traits.may_refuse_if_match(self.request, status, error):
             self._conditional = False
             return RetryableError(cast("StoreError", error), at_once=True)
-        return refused_suffix(self.request, status, headers, error)
+        return refused_suffix(self.request, status, headers, error, self._stored.traits)
 
 
 class S3Get(ObjectResponse, SignedExchange):

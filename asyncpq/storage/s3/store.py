@@ -181,16 +181,18 @@ class S3Object(Unpicklable):
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         traits = self.traits
+        refusal = None
         if traits.suffix_ranges:
             try:
                 return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
-            except RangeIgnoredError:
+            except RangeIgnoredError as ignored:
+                refusal = ignored
                 context = context.step(context.purpose, context.round + 1)
         asking = context.step("stat", context.round)
         version = await find_size(self, pin, asking, partial(self.fetch_range, 0, 1, context=asking, pin=pin))
         context = context.step(context.purpose, context.round + 1)
         tail = await self.fetch_range(max(0, version.size - length), version.size, context=context, pin=version)
-        traits.suffix_refusals += 1
+        traits.learn_suffix_refusal(refusal, length, version.size)
         context.metrics.fall_back(SIZE_FIRST)
         return tail
 
