@@ -105,7 +105,8 @@ def open_store(
         raise UnsupportedStoreError(
             f"asyncpq does not support {protocol}:// urls, which wrap another filesystem", hint=hint
         )
-    from asyncpq.storage.fsspec import WRITABLE_PROTOCOLS, FsspecStore, WritableFsspecStore
+    from asyncpq.storage.fsspec import FsspecStore
+    from asyncpq.storage.fsspec_writer import WRITABLE_PROTOCOLS, WritableFsspecStore
 
     store_class = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
     return store_class(protocol, options, retry=retry, limits=limits, place=place)

@@ -17,7 +17,7 @@ from fsspec.registry import _registry
 
 from asyncpq.errors import StoreError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.storage import fsspec
+from asyncpq.storage import fsspec_writer
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
@@ -130,14 +130,14 @@ async def test_files_and_time(fake: WritableStore, tmp_path: Path) -> None:
 async def test_what_comes_piece_by_piece(
     fake: WritableStore, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
-    monkeypatch.setattr(fsspec, "_WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(fsspec_writer, "_WHOLE_BYTES", whole_bytes)
 
     async def pieces(*some: bytes) -> AsyncIterator[bytes]:
         for piece in some:
             yield piece
 
     context = new_context()
-    assert isinstance(fake, fsspec.WritableFsspecStore)
+    assert isinstance(fake, fsspec_writer.WritableFsspecStore)
     url = f"{fake.protocol}://b/1"
     assert await fake.create_stream(url, pieces(b"one ", b"two"), context=context) is True
     assert FakeObjects.objects == {"b/1": b"one two"}
