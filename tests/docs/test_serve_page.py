@@ -53,6 +53,7 @@ def test_the_table_of_statuses_is_complete() -> None:
 
 def test_the_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastapi")
+    monkeypatch.setenv("DASHBOARD_TOKEN", "a token of the dashboard")
     (tmp_path / "service.toml").write_text(block("toml"))
     monkeypatch.chdir(tmp_path)
     exec(block("python"), {})
