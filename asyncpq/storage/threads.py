@@ -42,29 +42,23 @@ work_owner: ContextVar[object] = ContextVar("asyncpq_work_owner", default=None)
 _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
-class OwnersQueue(Generic[T]):
-    """Items that wait for their turns. The owners that appended them have theirs one after the other, however many
-    items each has."""
+class OwnersQueue(dict[object, deque[T]]):
+    """Items that wait for their turns, by owner, the next one first. The owners that appended them have their turns one
+    after the other, however many items each has."""
 
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: dict[object, deque[T]] = {}  # by owner, the next one first
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    __slots__ = ()
 
     def append(self, item: T) -> None:
         """Append an item of the present owner."""
-        self._waiting.setdefault(work_owner.get(), deque()).append(item)
+        self.setdefault(work_owner.get(), deque()).append(item)
 
     def popleft(self) -> T:
         """Remove and return the first item of the next owner. There must be one."""
-        owner = next(iter(self._waiting))
-        items = self._waiting.pop(owner)
+        owner = next(iter(self))
+        items = self.pop(owner)
         item = items.popleft()
         if items:
-            self._waiting[owner] = items
+            self[owner] = items
         return item
 
 
