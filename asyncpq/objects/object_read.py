@@ -394,19 +394,21 @@ class ObjectRead(Generic[V]):
             flight.join()
         measured = None
         try:
-            if rest:
-                ranges, part_bytes = self._ranges(rest)
-                sizes = [stop - start for start, stop, _ in ranges]
-                if not waits and not source.is_here:
-                    measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
-                turns = _AT_ONCE if arrivals is None else _Turns(self.prices, sizes)
-                for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
-                    keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
-                    flight = source.runtime.flights.start(keys, partial(self._fetch, task, part_bytes, context, turns))
-                    flight.join()
-                    waits[flight] = keys
             metrics.wait_begins()
             try:
+                if rest:
+                    ranges, part_bytes = self._ranges(rest)
+                    sizes = [stop - start for start, stop, _ in ranges]
+                    if not waits and not source.is_here:
+                        measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
+                    turns = _AT_ONCE if arrivals is None else _Turns(self.prices, sizes)
+                    for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
+                        keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
+                        flight = source.runtime.flights.start(
+                            keys, partial(self._fetch, task, part_bytes, context, turns)
+                        )
+                        flight.join()
+                        waits[flight] = keys
                 if arrivals is None:
                     await landing(waits)
                 else:
