@@ -217,8 +217,6 @@ def _canonical(value: object) -> str | None:
     ``value`` is or contains anything but plain values (str, numbers, lists, mappings, ...)."""
     if value is None or type(value) in (bool, int, float, str, bytes):
         return repr(value)
-    if isinstance(value, os.PathLike):
-        return f"path({os.fspath(value)!r})"
     if isinstance(value, Mapping):
         names = [_canonical(name) for name in value]
         items = [_canonical(item) for item in value.values()]
@@ -231,4 +229,6 @@ def _canonical(value: object) -> str | None:
             return None
         texts = [str(part) for part in parts]
         return f"({','.join(texts)})" if type(value) in (list, tuple) else f"set({','.join(sorted(texts))})"
-    return None
+    from pathlib import PurePath  # most options hold none
+
+    return f"path({str(value)!r})" if isinstance(value, PurePath) else None

@@ -101,8 +101,8 @@ def decode_page_header(
 
 
 def _usual_header(data: bytes | memoryview, offset: int) -> PageHeader | None:
-    """Decode a header as most writers write it, in half of the time of :func:`_unusual_header`; None for any other,
-    also a damaged one, and for statistics longer than 127 bytes. Raises IndexError if the bytes end.
+    """Decode a header as most writers write it, faster than :func:`_unusual_header`; None for any other, also a damaged
+    one, and for statistics longer than 127 bytes. Raises IndexError if the bytes end.
 
     A regular expression takes two thirds of this time once it is compiled, for 3 ms: that is as long as 2,000 headers.
     """
@@ -115,7 +115,9 @@ def _usual_header(data: bytes | memoryview, offset: int) -> PageHeader | None:
         end += 1
     if data[end] in _STATISTICS:
         end = _after_statistics(data, end + 1)
-    if data[end] or data[end + 1] or outer[1] < 0 or outer[2] < 0 or min(inner) < 0:  # not the end of both structs
+    if data[end] or data[end + 1]:  # the structs do not end here
+        return None
+    if outer[1] < 0 or outer[2] < 0 or min(inner) < 0:
         return None
     size, crc = end + 2 - offset, outer[3] & 0xFFFFFFFF if len(outer) == 4 else None
     if len(inner) == 4:
