@@ -1,8 +1,7 @@
 """The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...); ``fsspec_writer`` writes.
 
 Each read calls ``info`` before and after it to detect changes, unless the filesystem can name a generation in the path.
-Filesystems return no HTTP responses: their calls share the store's limits and its retry budget, and each has a time
-limit.
+Filesystems return no HTTP responses: their calls share the store's limits and retry budget, each within a time limit.
 
 adlfs and other filesystems swallow their cancellation while their host is silent: they catch it with other errors, and
 try again. So each call runs in a task of its own (``ForeignCall``). Its waiter cancels that task, gives it a short
