@@ -23,7 +23,7 @@ from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import aiohappyeyeballs
 
