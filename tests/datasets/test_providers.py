@@ -19,6 +19,7 @@ from asyncpq.datasets import providers
 from asyncpq.datasets.model import DataFile, FileList, TableField, View
 from asyncpq.datasets.providers import FileSet, GivenFiles, ListedFiles, RuntimeReader, TableFiles
 from asyncpq.expressions import Expression
+from asyncpq.objects import runtime
 from asyncpq.scan.request import ScanRequest
 from asyncpq.storage.base import RequestContext
 
@@ -266,3 +267,26 @@ async def test_a_fresh_listing_serves_without_the_conditions_of_its_folders() ->
         listed = ListedFiles(session._runtime, "x", listings, FileSet(FILES, listed_at=time.monotonic()), 600.0)
         found = await listed.files(ScanRequest(where=col("a") == 1), operation, allow_stale=True)
         assert (found.files, found.renewal, listings.count) == (FILES, None, 0)
+
+
+async def test_many_small_local_files_leave_iterations_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the commits of a table: they are read where they are asked for."""
+    monkeypatch.setattr(runtime, "SLICE_S", 0.0)
+    (tmp_path / "log.json").write_bytes(b"0123456789")
+    others = 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    async with asyncpq.Session() as session:
+        reader = RuntimeReader(session._runtime, session._runtime.operation("open", "t"))
+        beside = asyncio.ensure_future(other())
+        for _ in range(20):
+            await reader.read_bytes(str(tmp_path / "log.json"))
+        beside.cancel()
+    assert others >= 10
