@@ -203,6 +203,7 @@ class S3fsClients(Unpicklable):
     async def client(self, bucket: str) -> Any:
         """Return the client for the requests of a bucket."""
         client = await self.filesystem.get_s3(bucket)
+        client.meta.events.register_last("before-call.s3", _send_at_once, unique_id="asyncpq-expect")  # once
         self._clients[id(client)] = client
         return client
 
@@ -385,6 +386,12 @@ class S3Client(Unpicklable):
         await filesystem.set_session()
         self._connected.append(connected := S3fsClients(filesystem))
         return connected
+
+
+def _send_at_once(params: dict[str, Any], **_: object) -> None:
+    """Drop botocore's ``Expect: 100-continue``. aiohttp would wait for that answer for ever, and some proxies, such as
+    tinyproxy, do not pass it on."""
+    params["headers"].pop("Expect", None)
 
 
 def _prefix_of(target: URL, in_sessions: bool) -> str | None:

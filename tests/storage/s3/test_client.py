@@ -14,7 +14,7 @@ import s3fs
 
 import asyncpq
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, InvalidResponseError, ObjectChangedError
-from asyncpq.storage.base import Guarantee, Store
+from asyncpq.storage.base import Guarantee, Store, writable
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import DATA, new_context, open_test_store, opened, shown
 
@@ -340,3 +340,10 @@ async def test_another_version_is_refused(s3fs_store: Store, server: ObjectServe
     with pytest.raises(ObjectChangedError):
         await stored.fetch_range(5, 9, context=new_context(), pin=tail.validator)
     assert (await stored.fetch_tail(4, context=new_context())).data == DATA[::-1][-4:]
+
+
+async def test_writes_do_not_wait_for_the_server_to_expect_them(s3fs_store: Store, server: ObjectServer) -> None:
+    """aiohttp would wait for ever, behind a proxy that does not pass ``100 Continue`` on."""
+    await writable(s3fs_store, "s3://bucket/").put_object("s3://bucket/new", DATA, context=new_context())
+    assert server.log[-1].method == "PUT"
+    assert "expect" not in server.log[-1].headers
