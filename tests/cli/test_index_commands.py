@@ -141,7 +141,7 @@ def test_nothing_is_dropped_without_a_yes(lake: Path) -> None:
         (["build", "LAKE/", "-k", "kees:id"], 2, "Did you mean 'keys'?"),
         (["build", "LAKE/", "-k", "keys:nothing"], 2, "nothing"),
         (["build", "LAKE/", "-k", "bloom:id,size=3"], 2, "bloom:user,false_positives"),
-        (["build", "LAKE/*.parquet"], 2, "--at: is missing"),
+        (["build", "LAKE/*.parquet"], 2, "--at must be given"),
         (["build", "NOTHING/"], 3, "NOTHING"),
         (["show", "LAKE/"], 3, "there is no index"),
         (["vacuum", "LAKE/", "--older-than", "soon"], 2, "90m, 12h or 7d"),
