@@ -417,7 +417,7 @@ class File(Unpicklable):
             The report: ``explain()`` is its text, ``to_dict()`` its JSON document. The rows are not in it.
 
         Raises:
-            InvalidOptionError: ``lookup`` is combined with ``where``, or ``count`` with another argument than ``where``.
+            InvalidOptionError: ``lookup`` and ``where`` are given, or ``count`` with others than ``where``.
             QueryError, StoreError, FormatError: as the read itself.
         """
         from asyncpq.reports import why
