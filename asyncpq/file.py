@@ -412,6 +412,13 @@ class File(Unpicklable):
             lookup: the ``keys`` of a :meth:`lookup` to run, instead of ``where``.
             count: run a :meth:`count` of ``where``, which returns no rows.
             layouts: fetch all page indexes of the file after the read, so that the report can be drawn.
+
+        Returns:
+            The report: ``explain()`` is its text, ``to_dict()`` its JSON document. The rows are not in it.
+
+        Raises:
+            InvalidOptionError: ``lookup`` and ``where`` are given, or ``count`` with others than ``where``.
+            QueryError, StoreError, FormatError: as the read itself.
         """
         from asyncpq.reports import why
         from asyncpq.reports.inspection import inspect_version

@@ -377,7 +377,8 @@ class SharedCacheOptions:
         # neither value is shown
         if not (isinstance(url, str) and url.startswith(schemes)):
             raise InvalidOptionError(
-                f"the url of the shared cache must be a str that begins with one of {', '.join(schemes)}"
+                f"the url of the shared cache must be a text that begins with one of {', '.join(schemes)}",
+                hint='Begin it with its scheme, such as "valkey://127.0.0.1:6379".',
             )
         if secret is not None and not (isinstance(secret, (bytes, str)) and secret):
             raise InvalidOptionError("the secret of the shared cache must be None, or bytes or a str that is not empty")

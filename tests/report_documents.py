@@ -387,7 +387,7 @@ def dataset_inspection(files: int) -> DatasetInspection:
             for at in range(files)
         ],
         total_bytes=files * 80_000_000,
-        indexes=[{"name": "by_id"}],
+        indexes=[{"at": "s3://lake/trips/_asyncpq/", "description": "index", "tables": ["files", "keys(c1)"]}],
         fallbacks=[],
         sample=inspection(url="s3://lake/trips/day=0/part-00000.parquet"),
         requests=2,

@@ -126,13 +126,29 @@ _COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("rewrite", "compact", "sort"), "optimize"),
 }
 _NO_COMMAND: Final = re.compile(r"No such command '([^']*)'")
+_EXTRA: Final = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", re.DOTALL)
+_EXTRA_SHOWN: Final = 3
+#: Options that stand behind a command, and what a user may write before it.
+_OF_COMMANDS: Final = frozenset({*_OPTIONS.values(), "--profile", "--region", "--index", "--at", "--kind"})
 
 
 def _meant(error: Any) -> str | None:
-    """Return a message with the option or command that other tools call as the user did; None if there is none."""
+    """Return a message that says what the user meant: the option or command that other tools call so, the place of an
+    option, or quotes; None if nothing is known of it."""
     command = getattr(error.ctx, "command", None)
     option = getattr(error, "option_name", None)
+    if extra := _EXTRA.match(error.message):
+        words = extra[1].split(" ")
+        rest = f" ... {len(words)} in all" if len(words) > _EXTRA_SHOWN else ""
+        return (
+            f"There is no place for: {' '.join(words[:_EXTRA_SHOWN])}{rest}. Put a pattern of many files, and what has "
+            "spaces, in quotes; put commas between names of columns"
+        )
     if option is not None and hasattr(error, "possibilities"):
+        if option in _OF_COMMANDS and hasattr(command, "commands"):
+            return f"{option} stands before the command. Write it behind the command that takes it"
+        if option == "--debug":
+            return f"{option} stands behind the command. Write it before: asyncpq {option} ..."
         known = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
         meant = _OPTIONS.get(option)
         if option == "--limit" and "--rows" in known:  # of head

@@ -89,7 +89,7 @@ async def inspect(
 
     Of a prefix, pattern or table: files, schema, partitions and indexes, and the layout of the first file.
     """
-    pictures.check_folders()
+    pictures.check()
     async with opened(session, source) as target:
         if isinstance(target, File):
             bounds = () if listed.pages is None else [listed.pages]

@@ -9,6 +9,7 @@ import enum
 import errno
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from asyncpq.cli.parameters import Option
-from asyncpq.errors import printable, size_text
+from asyncpq.errors import InvalidOptionError, printable, size_text
 from asyncpq.metrics import ReadMetrics
 
 if TYPE_CHECKING:
@@ -198,11 +199,23 @@ class Pictures:
         """Return whether there is a picture to draw."""
         return any((self.html, self.svg, self.png))
 
-    def check_folders(self) -> None:
-        """Raise OSError if the folder of a picture does not exist. Called before a read, which may take long."""
-        for path in (self.html, self.svg, self.png):
-            if path is not None and not path.parent.is_dir():
+    def check(self) -> None:
+        """Check where the pictures go, before a read, which may take long.
+
+        Raises:
+            InvalidOptionError: a picture would replace a Parquet file.
+            OSError: the folder of a picture does not exist.
+        """
+        for option, path in (("--html", self.html), ("--svg", self.svg), ("--png", self.png)):
+            if path is None:
+                continue
+            if not path.parent.is_dir():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            if is_parquet(path):
+                raise InvalidOptionError(
+                    f"{option} {path}: a Parquet file of this name is there, which the page map would replace",
+                    hint="Name another file.",
+                )
 
     def write(self, document: Document) -> None:
         """Write the page map of ``document`` to each of the files, atomically, and print its path to stderr.
@@ -222,6 +235,17 @@ class Pictures:
             if path is not None:
                 _write(path, content())
                 write_line(f"page map: {path}", err=True)
+
+
+def is_parquet(path: str | os.PathLike[str]) -> bool:
+    """Return whether ``path`` is a regular file that begins as Parquet files do."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # to read a pipe would wait
+            return False
+        with open(path, "rb") as file:
+            return file.read(4) in {b"PAR1", b"PARE"}
+    except OSError:
+        return False
 
 
 def _write(path: Path, content: bytes) -> None:

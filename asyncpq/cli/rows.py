@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import IO, Annotated, Any, Final
 
 import pyarrow as pa
 
-from asyncpq.cli.output import UNCUT, console, print_table
+from asyncpq.cli.output import UNCUT, console, is_parquet, print_table
 from asyncpq.cli.parameters import Option
 from asyncpq.errors import InvalidOptionError, plural
 from asyncpq.reports.row_writers import (
@@ -124,8 +125,13 @@ def row_writer(
     error finishes the output.
 
     ``shown``: how many rows a table shows. ``total``: the number of all rows, if it is known. Raises InvalidOptionError
-    if the format cannot hold the columns, OSError if the file cannot be written.
+    if the format cannot hold the columns or ``output`` is a file that is read, OSError if it cannot be written.
     """
+    if output is not None and _is_read(output, url):
+        raise InvalidOptionError(
+            f"--output {output}: is one of the files that are read, which the rows would replace",
+            hint="Write to another file.",
+        )
     with _file(output) if output is not None else _stdout() as sink:
         try:
             if format_ is RowFormat.TABLE:
@@ -204,6 +210,17 @@ def _file(output: str) -> Iterator[Any]:
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             error.filename = output  # no one asked for a file of the other name
         raise
+
+
+def _is_read(output: str, url: str) -> bool:
+    """Return whether ``output`` is a Parquet file that ``url``, a local file, folder or pattern, names."""
+    place = url.removeprefix("file://")
+    if "://" in place:
+        return False
+    fixed = re.split(r"[*?\[]", place)[0]
+    place = os.path.realpath(place if fixed == place else os.path.dirname(fixed))
+    path = os.path.realpath(output)
+    return (path == place or path.startswith(os.path.join(place, ""))) and is_parquet(path)
 
 
 def _is_special(path: str) -> bool:

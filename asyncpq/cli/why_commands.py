@@ -77,7 +77,7 @@ async def explain(
     pictures: Pictures,
 ) -> None:
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
-    pictures.check_folders()
+    pictures.check()
     with ProgressBars() as bars, watched(session, bars):
         async with opened(session, source) as target:
             plan = await target.plan(**read.arguments(target))
@@ -107,7 +107,7 @@ async def why(
 ) -> None:
     """Run a read and report what was pruned and why, its requests, bytes and time, and what would make it faster."""
     drawn = format_ is StoryFormat.JSON or bool(pictures)
-    pictures.check_folders()
+    pictures.check()
     with ProgressBars() as bars, watched(session, bars):
         async with opened(session, source) as target:
             arguments = read.count_arguments() if count else read.arguments(target)

@@ -418,7 +418,15 @@ async def write_sorted(
     operation: Operation | None = None,
 ) -> list[Segment]:
     """Write sorted index rows as segments, several items of ``rows`` concurrently; return the segments in order.
-    ``build``, the build's id, begins their names."""
+
+    Args:
+        build: the build's id, with which the names of the segments begin.
+        options: their sizes, in rows and bytes.
+        operation: the operation that the requests to the store count for; None counts them for none.
+
+    Raises:
+        StoreError: the backend cannot be written to.
+    """
     segments: dict[int, list[Segment]] = {}
 
     async def write(number: int) -> None:

@@ -495,6 +495,8 @@ class SnapshotSource:
         return offset.advanced(new, taken, manifest.reserved, manifest.next_file).to_json()
 
     async def between(self, session: Session, start: Offset, end: Offset) -> tuple[dict[str, Validator | None], int]:
+        """Return the versions, by url, of the files that the index added between two offsets and still has, and how
+        many it had added."""
         index = await self._files.newest_index(session)
         manifest = index.manifest
         last = IndexOffset.parse(end, manifest.index)

@@ -172,7 +172,7 @@ class RowSorting:
         sort.add(pa.Table.from_arrays(columns, schema=self.schema))
 
     def plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a sorted batch as the files have them."""
+        """Return a sorted batch without the two columns that the sort adds before those of the files."""
         return pa.RecordBatch.from_arrays(batch.columns[2:], schema=self.order.schema)
 
     @contextmanager

@@ -91,7 +91,7 @@ class ForeignTest(NamedTuple):
 
     @property
     def is_list(self) -> bool:
-        """Whether the values are those of a list, which may have any number of them."""
+        """Whether ``values`` are the members of a list: any number, of which one has to match."""
         return self.verb in ("in", "equals any")
 
 

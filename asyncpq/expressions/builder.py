@@ -134,16 +134,16 @@ class Operand(tree.NamedColumn):
         return text
 
     def __and__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
+        raise tree.not_a_predicate(self, combined=True)
 
     def __rand__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
+        raise tree.not_a_predicate(self, combined=True)
 
     def __or__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
+        raise tree.not_a_predicate(self, combined=True)
 
     def __ror__(self, other: object) -> NoReturn:
-        raise tree.not_a_predicate(self)
+        raise tree.not_a_predicate(self, combined=True)
 
     def __invert__(self) -> NoReturn:
         raise tree.not_a_predicate(self)

@@ -359,7 +359,10 @@ _LITERALS: Final[dict[str, Callable[[Any], Any]]] = {
 #: Functions of other engines for parts of variants and JSON.
 _PARTS_ELSEWHERE: Final = frozenset({"variant_extract", "get_path", "get", "json_value", "json_extract_string"})
 _OPERAND_HINT: Final = "Compare a column with a literal: move calculations to the literal, and write their result."
-_CALCULATED: Final = "Only now() - INTERVAL '7' DAY is calculated. Text stands in single quotes: name = 'u-1'."
+_CALCULATED: Final = (
+    "Only now() - INTERVAL '7' DAY is calculated. Text and dates stand in single quotes: name = 'u-1', "
+    "day = '2026-05-01'."
+)
 _OPERAND_HINTS: Final = {
     "DateTrunc": "Compare it with a literal by =, <>, <, <=, >, >= or BETWEEN: date_trunc('day', ts) = '2024-05-01'.",
     **dict.fromkeys(

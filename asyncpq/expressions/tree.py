@@ -531,12 +531,13 @@ class NamedColumn:
         return f"col({self.name!r})"
 
 
-def not_a_predicate(column: NamedColumn) -> ExpressionError:
-    """Return the error to raise if a column is passed where a predicate is expected."""
+def not_a_predicate(column: NamedColumn, *, combined: bool = False) -> ExpressionError:
+    """Return the error to raise if a column is passed where a predicate is expected, ``combined`` by & or |."""
+    brackets = " Put each comparison in parentheses: & and | bind more tightly than ==." if combined else ""
     return ExpressionError(
         f"{column!r} is a column, not a predicate",
         column=column.name,
-        hint=f"Compare the column, such as {column!r} == 1, or {column!r} == True for a column of booleans.",
+        hint=f"Compare the column, such as {column!r} == 1, or {column!r} == True for a column of booleans.{brackets}",
     )
 
 

@@ -72,6 +72,14 @@ class OneOff(AbstractAsyncContextManager[T], Generic[T]):
                 hint=f"Without an event loop, write `with asyncpq.blocking.{self._name}(...) as opened:`.",
             )
 
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # copy, pickle and inspect look for such names
+                raise AttributeError(name)
+            raise AttributeError(
+                f"asyncpq.{self._name}(...) has no attribute {name!r}: it is a context manager. Write `async with "
+                f"asyncpq.{self._name}(...) as opened:`, and use opened.{name} in the block"
+            )
+
         def __exit__(self, *exc_info: object) -> None:
             """Do nothing: a plain ``with`` needs this method, or it fails before ``__enter__`` can raise its error."""
 

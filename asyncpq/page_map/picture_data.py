@@ -7,11 +7,11 @@ not follow each other. Texts that repeat are kept once, in a list of words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from asyncpq.errors import plural, printable, size_text
+from asyncpq.errors import NAMES_SHOWN, plural, printable, size_text
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import (
@@ -387,19 +387,26 @@ def _dataset(document: DatasetInspection) -> Picture:
     files = document["files"]
     size = "" if document["total_bytes"] is None else f", {size_text(document['total_bytes'])}"
     drawn["headline"] = f"{plural(len(files), 'file')}, {plural(len(document['schema']), 'column')}{size}"
-    names = [printable(str(index.get("name", "?"))) for index in document["indexes"]]
-    drawn["verdict"] = f"Indexes: {', '.join(names)}" if names else "No index: lookups open files by their statistics"
+    indexes = [_index_text(index) for index in document["indexes"]]
+    drawn["verdict"] = f"Index: {'; '.join(indexes)}" if indexes else "No index: lookups open files by their statistics"
     drawn["facts"] = [
         ["Files", f"{len(files):,}", printable(document["description"])],
         ["Size", "not known" if document["total_bytes"] is None else size_text(document["total_bytes"]), ""],
         ["Columns", f"{len(document['schema']):,}", ""],
         ["Partitions", ", ".join(map(printable, document["partitions"])) or "none", ""],
-        ["Indexes", f"{len(names):,}", ", ".join(names)],
+        ["Indexes", f"{len(indexes):,}", "; ".join(printable(str(index["at"])) for index in document["indexes"])],
     ]
     drawn["layouts"] = [layout(document["sample"], None)] if document["sample"] is not None else []
     _lake(drawn, files, [], [])
     drawn["notes"] = [printable(reason) for reason in document["fallbacks"]]
     return drawn
+
+
+def _index_text(index: Mapping[str, Any]) -> str:
+    """Return what an index has tables of, such as ``footers, bounds(day), keys(user)``; else its description."""
+    tables = [printable(str(table)) for table in index["tables"] if table != "files"]  # each index lists its files
+    rest = f", ... {len(tables)} in all" if len(tables) > NAMES_SHOWN else ""
+    return ", ".join(tables[:NAMES_SHOWN]) + rest or printable(str(index["description"]))
 
 
 def _metrics(document: MetricsDocument) -> Picture:

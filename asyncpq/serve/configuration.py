@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from asyncpq import Expression
+from asyncpq import Expression, Session
 from asyncpq.engine.foreign_predicates import parse_condition
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.options import LimitOptions, ReadOptions, RequestOptions, RetryOptions, etag
@@ -18,6 +18,7 @@ from asyncpq.options import LimitOptions, ReadOptions, RequestOptions, RetryOpti
 VERBS: Final = ("lookup", "scan", "count", "explain", "schema")
 ANY_DATASET: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_TABLES: Final = ("server", "limits", "session", "storage", "datasets", "tokens", "anonymous")
 _SHORTEST_TOKEN: Final = 16  # characters
 _LAST_PORT: Final = 65_535
 #: What messages call the types of TOML.
@@ -152,8 +153,13 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
         with open(path, "rb") as file:
             values = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidOptionError(f"the configuration {os.fspath(path)} cannot be read: {why}") from error
+        why: object = error.strerror if isinstance(error, OSError) else error
+        hint = None
+        if isinstance(error, UnicodeDecodeError):
+            why, hint = "it is not text", "Name the TOML file of the service, encoded in UTF-8."
+        elif isinstance(error, tomllib.TOMLDecodeError):
+            hint = 'Text stands in double quotes: url = "s3://bucket/trips/".'
+        raise InvalidOptionError(f"the configuration {os.fspath(path)} cannot be read: {why}", hint=hint) from error
     configuration = parse_configuration(values)
     where = f"the configuration {os.fspath(path)}"
     if not configuration.datasets:
@@ -168,14 +174,15 @@ def load_configuration(path: str | os.PathLike[str]) -> Configuration:
 def parse_configuration(values: Mapping[str, Any]) -> Configuration:
     """Convert a parsed TOML document to a configuration. Raises InvalidOptionError if a setting is invalid."""
     top = _Section("", values)
-    server = top.section("server").record(ServerConfiguration())
-    limits = top.section("limits").record(Limits())
-    session = _session(top.section("session"), top.section("storage"))
-    datasets = {name: _dataset(name, section) for name, section in top.section("datasets").sections()}
-    tokens = [_token(name, section, limits, datasets) for name, section in top.section("tokens").sections()]
-    if top.has("anonymous"):
-        tokens.append(_token("anonymous", top.section("anonymous"), limits, datasets, anonymous=True))
-    top.end()
+    sections = {name: top.section(name) for name in _TABLES}
+    top.end()  # first: a mistyped table would make the others look wrong
+    server = sections["server"].record(ServerConfiguration())
+    limits = sections["limits"].record(Limits())
+    session = _session(sections["session"], sections["storage"])
+    datasets = {name: _dataset(name, section) for name, section in sections["datasets"].sections()}
+    tokens = [_token(name, section, limits, datasets) for name, section in sections["tokens"].sections()]
+    if "anonymous" in values:
+        tokens.append(_token("anonymous", sections["anonymous"], limits, datasets, anonymous=True))
     digests = [token.sha256 for token in tokens]
     if len(set(digests)) < len(digests):
         raise InvalidOptionError("[tokens]: two tokens are the same")
@@ -199,9 +206,6 @@ class _Section:
     def wrong(self, key: str, why: str) -> InvalidOptionError:
         """Return the error of a value; the value itself is not shown, since it may be a secret."""
         return InvalidOptionError(f"[{self.name}] {key} {why}")
-
-    def has(self, key: str) -> bool:
-        return key in self._left
 
     def take(self, key: str, kind: type[Any], default: Any = None) -> Any:
         self._known.append(key)
@@ -256,8 +260,9 @@ class _Section:
     def end(self) -> None:
         """Raise InvalidOptionError if the table has a key that was not taken, and so is unknown."""
         for key in self._left:
-            where = f"[{self.name}]" if self.name else "the configuration"
-            raise InvalidOptionError(f"{where} has no setting {key!r}", hint=nearest(key, self._known))
+            where = f"[{self.name}] has no setting" if self.name else "the configuration has no table"
+            settings = f"Its {'settings' if self.name else 'tables'} are {', '.join(self._known)}."
+            raise InvalidOptionError(f"{where} {key!r}", hint=nearest(key, self._known, settings))
 
 
 def _session(session: _Section, storage: _Section) -> Mapping[str, Any]:
@@ -270,8 +275,7 @@ def _session(session: _Section, storage: _Section) -> Mapping[str, Any]:
     ):
         if (value := session.take(name, kind)) is not None:
             keywords[name] = value
-    if (age := session.take("max_age_s", float)) is not None:
-        keywords["cache_policy"] = etag(age)
+    age = session.take("max_age_s", float)
     for name, make in _SESSION_GROUPS.items():
         group = session.section(name)
         given = group.arguments(make)
@@ -282,6 +286,12 @@ def _session(session: _Section, storage: _Section) -> Mapping[str, Any]:
         except InvalidOptionError as error:
             raise InvalidOptionError(f"[{group.name}] {error.message}", hint=error.hint) from error
     session.end()
+    try:
+        if age is not None:
+            keywords["cache_policy"] = etag(age)
+        Session(**keywords)  # for its errors: it begins nothing before it is entered
+    except InvalidOptionError as error:
+        raise InvalidOptionError(f"[session] {error.message}", hint=error.hint) from error
     return keywords
 
 
@@ -301,6 +311,8 @@ def _dataset(name: str, section: _Section) -> DatasetConfiguration:
         options["index"] = False if index == "none" else index
     described = section.take("description", str, "")
     reopen_s = section.take("reopen_s", float, 300.0)
+    if not reopen_s >= 0:
+        raise section.wrong("reopen_s", "must be 0 or more")
     section.end()
     if (url is None) == (urls is None):
         raise InvalidOptionError(f"[{section.name}] needs either url or urls, and not both")

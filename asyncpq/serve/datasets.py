@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest, parameter_hint
 from asyncpq.serve.responses import batch_rows
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_STORAGE_TABLES: Final = "(Here storage_options are tables of each protocol, such as [storage.s3].)"
 
 
 class ServedDataset:
@@ -79,7 +81,8 @@ class ServedDataset:
     def _opened(self, task: asyncio.Task[Dataset]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.error("dataset %s cannot be opened: %s", self.configuration.name, error)
+            text = _line(error) if isinstance(error, AsyncpqError) else str(error)
+            logger.error("dataset %s cannot be opened: %s", self.configuration.name, text)
 
     async def close(self) -> None:
         """Cancel a running opening of the dataset."""
@@ -270,4 +273,5 @@ def _grant_faults(dataset: Dataset, grant: Grant) -> Iterator[str]:
 def _line(error: AsyncpqError) -> str:
     # An index is built on the command line; other hints name arguments, which are settings of the file, too.
     is_command = error.hint is not None and "build_index()" in error.hint
-    return " ".join((error.command_text() if is_command else str(error)).split())
+    text = " ".join((error.command_text() if is_command else str(error)).split())
+    return f"{text} {_STORAGE_TABLES}" if "storage_options" in text else text

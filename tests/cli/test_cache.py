@@ -43,7 +43,7 @@ def test_bad_input(tmp_path: Path) -> None:
         (["show"], "exactly one cache"),
         (["clear", "--disk-cache", "x", "--shared", "valkey://h"], "exactly one cache"),
         (["clear", "--disk-cache", tmp_path / "none"], "there is no disk cache"),
-        (["show", "--shared", "http://h"], "must be a str that begins with"),
+        (["show", "--shared", "http://h"], "must be a text that begins with"),
     ):
         done = invoke(*arguments)
         assert (done.exit_code, done.stdout) == (2, "")

@@ -51,3 +51,13 @@ def test_a_png_without_its_package_is_wrong_usage(lake: Path, tmp_path: Path, mo
     done = run(lake / "a.parquet", "--png", tmp_path / "map.png")
     assert (done.exit_code, "[png]" in done.stderr) == (2, True)
     assert not (tmp_path / "map.png").exists()
+
+
+@pytest.mark.parametrize("option", ["--html", "--svg", "--png"])
+def test_a_page_map_replaces_no_parquet_file(lake: Path, option: str) -> None:
+    path = next(lake.rglob("*.parquet"))
+    content = path.read_bytes()
+    done = CliRunner().invoke(app, ["inspect", str(path), option, str(path)])
+    assert done.exit_code == 2
+    assert f"{option} {path}: a Parquet file of this name is there" in done.stderr
+    assert path.read_bytes() == content

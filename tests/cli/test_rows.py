@@ -147,3 +147,28 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
         assert what in done.stderr
         assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize(
+    "url", ["{}/lake/a.parquet", "{}/lake/", "{}/lake", "file://{}/lake", "{}/*/?.parquet", "{}/link"]
+)
+def test_a_file_that_is_read_is_not_replaced(tmp_path: Path, url: str) -> None:
+    (tmp_path / "lake").mkdir()
+    path = tmp_path / "lake" / "a.parquet"
+    pq.write_table(TABLE, path)
+    (tmp_path / "link").symlink_to(path)
+    refused = pytest.raises(InvalidOptionError, match="is one of the files that are read")
+    with refused, row_writer(RowFormat.CSV, str(path), url.format(tmp_path), TABLE.schema):
+        pass
+    assert pq.read_table(path) == TABLE
+    for other in (tmp_path / "lake" / "a.csv", tmp_path / "b.parquet"):
+        with row_writer(RowFormat.CSV, str(other), url.format(tmp_path), TABLE.schema) as writer:
+            writer.write(TABLE.to_batches()[0])
+
+
+def test_what_stands_beside_the_read_files_is_replaced(tmp_path: Path) -> None:
+    for url in (f"{tmp_path}/lake", "s3://bucket/lake/", "ducklake:lake.db#trips"):
+        pq.write_table(TABLE.slice(1), tmp_path / "a.parquet")
+        with row_writer(RowFormat.PARQUET, str(tmp_path / "a.parquet"), url, TABLE.schema) as writer:
+            writer.write(TABLE.to_batches()[0])
+        assert pq.read_table(tmp_path / "a.parquet") == TABLE

@@ -144,6 +144,14 @@ def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monke
         (["xyzzy", "x"], "no such command 'xyzzy'. See `"),
         (["why", "x", "--html"], "option '--html' requires an argument. See `asyncpq why --help`."),
         (["index", "select"], "no such command 'select'. See `"),
+        (
+            ["--endpoint-url", "u", "query", "x"],
+            "--endpoint-url stands before the command. Write it behind the command",
+        ),
+        (["index", "--at", "u", "build", "x"], "--at stands before the command. Write it behind the command"),
+        (["query", "x", "--debug"], "--debug stands behind the command. Write it before: asyncpq --debug ..."),
+        (["query", "a", "b"], "there is no place for: b. Put a pattern of many files"),
+        (["query", *"abcdef"], "there is no place for: b c d ... 5 in all. Put a pattern of many files"),
     ],
 )
 def test_options_and_commands_of_other_tools_get_a_hint(arguments: list[str], says: str) -> None:

@@ -138,6 +138,21 @@ def test_a_bare_column_is_no_predicate(mistake: Callable[[], Any]) -> None:
     assert "col('id') == 1" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: col("a") == 1 | col("id") == 2,
+        lambda: col("a") == 1 & col("id") == 2,
+        lambda: True & col("id"),
+        lambda: col("id") | True,
+    ],
+)
+def test_comparisons_without_parentheses(mistake: Callable[[], Any]) -> None:
+    with pytest.raises(ExpressionError, match="Put each comparison in parentheses") as caught:
+        mistake()
+    assert caught.value.column == "id"
+
+
 def test_one_filter_is_not_a_list() -> None:
     with pytest.raises(ExpressionError, match="in a list"):
         parse_filters(("a", "==", 1))

@@ -392,3 +392,12 @@ async def test_a_build_tells_each_file_once_and_logs_how_it_goes_on(
         assert not events
         await opened.open_dataset(lake, view="listed", schema_policy="permissive", index=False)
         assert [event.files_done for event in events] == [*range(1, FILES + 1)]
+
+
+def test_an_opening_that_is_not_entered_has_no_methods(lake: Path) -> None:
+    opening: Any = asyncpq.open_file(lake / "00.parquet")
+    with pytest.raises(AttributeError, match="is a context manager"):
+        opening.read()
+    assert not hasattr(opening, "_unknown")
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
+        copy.copy(opening)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import asyncpq
+from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.page_map.picture_data import Words, compact_fates, layout, picture, requests, seconds_text, transposed
 from asyncpq.reports.documents import ChunkFates, FileFates, Why
 from tests import report_documents as documents
@@ -200,3 +205,29 @@ def test_lists_of_fields_have_every_chunk(shape: dict[str, Any]) -> None:
 
 def test_no_chunks() -> None:
     assert set(transposed([], []).values()) == {0}
+
+
+async def test_a_lake_names_its_index(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"id": range(100), "user": range(100)}), tmp_path / f"{name}.parquet")
+    async with asyncpq.Session() as session:
+        without = picture((await (await session.open_dataset(f"{tmp_path}/")).inspect()).to_dict())
+        index = await session.build_index(f"{tmp_path}/", [Bounds("id"), Keys("user"), Footers()])
+        lake = await session.open_dataset(f"{tmp_path}/", index=index)
+        drawn = picture((await lake.inspect()).to_dict())
+    assert without["verdict"].startswith("No index")
+    assert without["facts"][-1] == ["Indexes", "0", ""]
+    assert drawn["verdict"].startswith("Index: ")
+    assert set(drawn["verdict"].removeprefix("Index: ").split(", ")) == {"bounds(id)", "keys(user)", "footers"}
+    name, number, place = drawn["facts"][-1]
+    assert (name, number) == ("Indexes", "1")
+    assert place.endswith("/_asyncpq/")
+
+
+def test_an_index_of_many_tables_is_cut_and_one_of_none_described() -> None:
+    document = documents.dataset_inspection(2)
+    own = {"at": "", "description": "an index of your own", "tables": []}
+    many = {"at": "x", "description": "an index", "tables": ["files", *(f"bounds(c{n})" for n in range(20))]}
+    verdict = picture(cast("Any", {**document, "indexes": [many, own]}))["verdict"]
+    assert verdict.startswith("Index: bounds(c0), bounds(c1), ")
+    assert verdict.endswith(", bounds(c7), ... 20 in all; an index of your own")

@@ -78,6 +78,17 @@ def test_session_and_datasets() -> None:
     ("values", "words"),
     [
         ({"sever": {}}, "Did you mean 'server'"),
+        ({"anonymos": {}}, "Did you mean 'anonymous'"),
+        ({"dataset": {"a": {}}, "tokens": {"t": {"sha256": SHA, "datasets": {"a": {}}}}}, "Did you mean 'datasets'"),
+        ({"zzz": {}}, "has no table 'zzz'. Its tables are server, limits,"),
+        ({"anonymous": {"verbs": ["lookup"]}}, "no setting 'verbs'. Its settings are limits, metrics, datasets."),
+        ({"session": {"max_age_s": -1}}, "[session] max_age_s=-1.0: must be a number of at least 0"),
+        ({"session": {"negative_ttl_s": -1}}, "[session] negative_ttl_s=-1.0"),
+        ({"session": {"memory_cache_bytes": -1}}, "[session] memory_cache_bytes=-1"),
+        ({"session": {"shared_cache": "host"}}, "[session] the url of the shared cache must be a text that begins"),
+        ({"session": {"disk_cache": ""}}, "[session] path=''"),
+        ({"datasets": {"a": {"url": "x", "reopen_s": -3}}}, "reopen_s must be 0 or more"),
+        ({"datasets": {"a": {"url": "x", "reopen_s": float("nan")}}}, "reopen_s must be 0 or more"),
         ({"server": {"prot": 1}}, "Did you mean 'port'"),
         ({"server": {"port": "80"}}, "port must be an integer, not a text"),
         ({"server": {"port": True}}, "port must be an integer, not true or false"),
@@ -139,3 +150,17 @@ def test_files(tmp_path: Path) -> None:
         load_configuration(path)
     path.write_text("[server]\nport = 9\n[datasets.a]\nurl = 'x'\n[anonymous.datasets.a]\n")
     assert load_configuration(path).server.port == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PAR1\x90\xff", "cannot be read: it is not text. Name the TOML file of the service"),
+        (b"[datasets.a]\nurl = trips.parquet", "line 2, column 7). Text stands in double quotes"),
+    ],
+)
+def test_files_that_are_not_toml(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "service.toml").write_bytes(content)
+    with pytest.raises(InvalidOptionError) as raised:
+        load_configuration(tmp_path / "service.toml")
+    assert words in str(raised.value)

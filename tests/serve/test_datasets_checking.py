@@ -66,3 +66,11 @@ def test_the_exit_code(
     assert capsys.readouterr().err.startswith("asyncpq: dataset trips: ")
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []  # each fault is told once
     assert main(["--check"]) == 2
+
+
+async def test_options_of_a_store_are_named_as_in_the_file(tmp_path: Path, lake: str) -> None:
+    path = written(tmp_path, lake, "{}")
+    path.write_text(f'[storage]\nendpoint_url = "http://127.0.0.1:9"\n{path.read_text()}')
+    (fault,) = await configuration_faults(load_configuration(path))
+    assert "have no option endpoint_url" in fault
+    assert "[storage.s3]" in fault
