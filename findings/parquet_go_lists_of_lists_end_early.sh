@@ -37,7 +37,8 @@ cat > pom.xml <<'XML'
   </dependencies>
 </project>
 XML
-mvn -q -B -Dstyle.color=never -Dmaven.repo.local="$folder/repository" dependency:copy-dependencies -DoutputDirectory=lib
+mvn -q -B -Dmaven.repo.local="$folder/repository" dependency:copy-dependencies -DoutputDirectory=lib >"$folder/log" ||
+    { cat "$folder/log"; exit 1; }
 cat > Write.java <<'JAVA'
 import java.nio.file.Path;
 import java.util.List;
