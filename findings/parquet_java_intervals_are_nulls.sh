@@ -38,7 +38,7 @@ cat > pom.xml <<'XML'
   </dependencies>
 </project>
 XML
-mvn -q -B -Dmaven.repo.local="$folder/repository" dependency:copy-dependencies -DoutputDirectory=lib >"$folder/log" ||
+mvn -q -B -Dmaven.repo.local="$folder/repository" dependency:copy-dependencies -DoutputDirectory=lib >"$folder/log" 2>&1 ||
     { cat "$folder/log"; exit 1; }
 cat > Write.java <<'JAVA'
 import org.apache.hadoop.fs.Path;
