@@ -38,8 +38,8 @@ cat > pom.xml <<'XML'
   </dependencies>
 </project>
 XML
-mvn -q -B -Dmaven.repo.local="$folder/repository" dependency:copy-dependencies -DoutputDirectory=lib >"$folder/log" 2>&1 ||
-    { cat "$folder/log"; exit 1; }
+mvn -q -B -Dmaven.repo.local="$folder/repository" dependency:copy-dependencies -DoutputDirectory=lib \
+    >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
 cat > Write.java <<'JAVA'
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.example.data.simple.SimpleGroup;
