@@ -347,11 +347,14 @@ def raw_element(metadata: FileMetadata, index: int) -> bytes:
 def stored_element(metadata: FileMetadata, index: int) -> bytes:
     """Return the Thrift struct of the schema element at ``index``, as encoded in the file, but keys of maps as
     REQUIRED: Arrow has no other keys, and their values are checked. A group with an annotation that asyncpq does not
-    know, such as FILE, has none, since pyarrow refuses it."""
+    know, such as FILE, has none, since pyarrow refuses it. An interval has no logical type: pyarrow reads the UNKNOWN
+    that parquet-java writes as a column of nulls."""
     element = metadata.schema.elements[index]
     logical = element.logical_type
     if element.physical_type is None and logical is not None and logical.kind is LogicalKind.UNRECOGNISED:
         return _group_element(element, element.num_children, element.converted_type)
+    if element.physical_type is not None and logical is not None and logical.kind is LogicalKind.INTERVAL:
+        return _interval_element(element, element.physical_type)
     raw = metadata.data[element.raw_start : element.raw_stop]
     return _with_repetition(raw, Repetition.REQUIRED) if index in metadata.schema.optional_map_keys else raw
 
@@ -386,6 +389,20 @@ def _group_element(element: SchemaElement, num_children: int, converted: Convert
     writer.field_i32(5, num_children)
     if converted is not None:
         writer.field_i32(6, converted)
+    if element.field_id is not None:
+        writer.field_i32(9, element.field_id)
+    return writer.getvalue()
+
+
+def _interval_element(element: SchemaElement, physical_type: PhysicalType) -> bytes:
+    """Encode the schema element of an interval, annotated by its converted type alone."""
+    writer = CompactWriter()
+    writer.field_i32(1, physical_type)
+    if element.type_length is not None:
+        writer.field_i32(2, element.type_length)
+    writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
+    writer.field_binary(4, element.name.encode())
+    writer.field_i32(6, ConvertedType.INTERVAL)
     if element.field_id is not None:
         writer.field_i32(9, element.field_id)
     return writer.getvalue()

@@ -170,7 +170,11 @@ def _annotation(
     known = code is not None and 0 <= code < len(_CONVERTED_TYPES)
     converted = _CONVERTED_TYPES[code] if code is not None and known else None
     if 10 in fields:
-        return converted, from_union(fields[10])
+        logical = from_union(fields[10])
+        if converted is ConvertedType.INTERVAL and logical.kind is LogicalKind.NULL:
+            # no logical type is an interval: parquet-java writes UNKNOWN
+            logical = from_converted(converted, None, None)
+        return converted, logical
     if converted is not None:
         return converted, from_converted(converted, precision, scale)
     return None, None if code is None else UNRECOGNISED

@@ -298,3 +298,30 @@ def test_variants(version: str) -> None:
         assert await opened.count(col("v").is_null()) == 4
 
     ask(data, question)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_intervals_without_a_logical_type(version: str) -> None:
+    """No logical type is an interval; parquet-java writes UNKNOWN, beside the converted type."""
+    kind = pa.binary(12)
+    values = [None if row % 5 == 1 else bytes([row]) * 12 for row in range(ROWS)]
+    pairs = [None if row % 4 == 3 else [values[row]] * (row % 3) for row in range(ROWS)]
+    table = pa.table({"x": pa.array(values, kind), "pairs": pa.array(pairs, pa.list_(kind)), "n": range(ROWS)})
+    file = EditedFile.of(table, rows_per_page=PAGE, data_page_version=version, store_schema=False)
+    for element in file.footer.value(2):
+        if element.value(2) == 12:
+            element.put(6, 21, I32)
+    wanted = by_pyarrow(file.data())
+    for element in file.footer.value(2):
+        if element.value(2) == 12:
+            element.put(10, _empty(11))
+
+    async def question(opened: asyncpq.File) -> None:
+        assert opened.schema.equals(wanted.schema, check_metadata=True)
+        assert text(await opened.read()) == text(wanted)
+        assert text(await opened.take([3, 4, 9])) == text(wanted.take([3, 4, 9]))
+        assert text(await opened.read(where=col("n") == 7)) == text(wanted.slice(7, 1))
+        assert text(await opened.read(where=col("x").is_null())) == text(wanted.filter(wanted["x"].is_null()))
+        assert await opened.count(col("x").is_null()) == 3
+
+    ask(file.data(), question)
