@@ -339,6 +339,7 @@ def _differs(found: Validator, listed: Validator | None) -> bool:
 
 T = TypeVar("T")
 
+_FEW_CALLS: Final = 16  # at once: only more of them wait for turns to plan their only file
 _STARTED_AT_ONCE: Final = 8  # files; more would keep other tasks of the event loop waiting
 _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
@@ -412,8 +413,8 @@ class Opener:
         """Open the file with this number in the read, and return it with the result of ``prepare``; None if the file
         is bad and was skipped.
 
-        A file that is opened ``ahead`` has a deadline of its own, and waits for its turn among many. Otherwise the
-        caller's deadline ends the call.
+        A file that is opened ``ahead`` has a deadline of its own, and waits for its turn among others. Otherwise the
+        caller's deadline ends the call, and only one of many calls waits.
         """
         part = self.operation.part(safe_url(file.url), self.rounds)
         restarts = self.restarts
@@ -460,7 +461,7 @@ class Opener:
         )
         opened.number = number
         try:
-            if ahead:
+            if ahead or len(self.runtime.calls) > _FEW_CALLS:
                 await self.runtime.turns.turn()
             return opened, await prepare(opened)
         except BaseException as error:
