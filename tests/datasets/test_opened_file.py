@@ -103,7 +103,7 @@ async def test_the_only_file_of_a_lookup_has_no_deadline_of_its_own(
 async def test_many_lookups_of_one_file_wait_for_turns_to_plan_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without turns, they take a tenth more CPU time: each fetches pages that the first ones keep."""
+    """512 lookups at once took a tenth more CPU time without these turns."""
     (tmp_path / "one.parquet").write_bytes(file_bytes(0, 100))
     turns, original = 0, LoopTurns.turn
 
