@@ -265,8 +265,9 @@ class Dataset(Unpicklable):
         wanted = await lookup_keys(self._runtime, keys)
         ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary, access=access)
         plain = wanted.exact and not with_keys
-        ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
-        self._output(ask)
+        if not plain or wanted.prune is not None:
+            ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
+            self._output(ask)
         rows, _ = await self._collect("lookup", ask)
         table = await self._concatenated(rows, ask)
         return table if plain else await finish_lookup(self._runtime, wanted, table, with_keys)

@@ -66,9 +66,10 @@ else:
                 "__slots__": tuple([name for name in slots if name not in inherited]),
                 "__match_args__": tuple(positional),
                 "__record_fields__": fields,
-                "__dataclass_fields__": _AtFirstUse(lambda _: _standard(fields).__dataclass_fields__),
-                "__dataclass_params__": _AtFirstUse(lambda _: _standard(fields).__dataclass_params__),
+                "__dataclass_fields__": _AtFirstUse(lambda _: _standard(fields, frozen).__dataclass_fields__),
+                "__dataclass_params__": _AtFirstUse(lambda _: _standard(fields, frozen).__dataclass_params__),
                 "__init__": _AtFirstUse(partial(_initializer, fields=fields.values(), frozen=frozen)),
+                "__replace__": dataclasses.replace,  # for copy.replace of Python 3.13
             }
             methods = _FROZEN if frozen else {}
             if eq:
@@ -145,11 +146,12 @@ class _AtFirstUse:
         return partial(made, record) if record is not None and callable(made) else made
 
 
-def _standard(fields: dict[str, dataclasses.Field[Any]]) -> Any:
-    """Return a standard dataclass with these fields, for the attributes that :mod:`dataclasses` uses."""
+def _standard(fields: dict[str, dataclasses.Field[Any]], frozen: bool) -> Any:
+    """Return a standard dataclass with these fields, for the attributes that :mod:`dataclasses` uses, also where a
+    standard dataclass has the record as its base."""
     types = {name: field.type for name, field in fields.items()}
     made = type("made", (), {**fields, "__annotations__": types, "__doc__": "without one, it would take 2 ms"})
-    return dataclasses.dataclass(init=False, eq=False, repr=False, match_args=False)(made)
+    return dataclasses.dataclass(init=False, eq=False, repr=False, match_args=False, frozen=frozen)(made)
 
 
 def _initializer(cls: type, *, fields: Collection[dataclasses.Field[Any]], frozen: bool) -> Callable[..., None]:

@@ -177,6 +177,21 @@ def test_frozen_records_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Sent(3, "b"))) == Sent(3, "b")
 
 
+def test_records_are_replaced_as_standard_dataclasses_are() -> None:
+    """``copy.replace`` of Python 3.13 calls this method."""
+    made: Any = Sent(3, "b")
+    assert made.__replace__(number=4) == Sent(4, "b")
+    with pytest.raises(TypeError):
+        made.__replace__(unknown=1)
+
+
+def test_standard_dataclasses_inherit_from_records() -> None:
+    frozen = dataclasses.make_dataclass("frozen", [("more", int, 5)], bases=(Sent,), frozen=True)
+    assert frozen(3, more=6) == frozen(3, "a", 6)
+    with pytest.raises(TypeError, match="frozen"):
+        dataclasses.make_dataclass("changeable", [("more", int, 5)], bases=(Sent,))
+
+
 T = TypeVar("T")
 
 

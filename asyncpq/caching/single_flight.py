@@ -130,6 +130,13 @@ class SingleFlight:
                 others.append(key)
         return running, others
 
+    def forget(self, keys: Iterable[Hashable]) -> None:
+        """Let later reads fetch ``keys`` again, whose results are damaged, although waiters of theirs are left."""
+        for key in keys:
+            flight = self._flights.get(key)
+            if flight is not None and flight.task.done():
+                del self._flights[key]
+
     def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
         """Start ``fetch`` and return its flight, registered under all of ``keys``. The caller joins the flight before
         awaiting anything."""

@@ -37,7 +37,7 @@ class _PlainFlags:
 
 
 class Command(_PlainFlags, TyperCommand):
-    """A command of :class:`Application`."""
+    """A command of :class:`Commands`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of the command. An error names the command, whose help says what it takes."""

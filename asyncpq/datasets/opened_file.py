@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -338,6 +339,7 @@ def _differs(found: Validator, listed: Validator | None) -> bool:
 
 T = TypeVar("T")
 
+_FEW_CALLS: Final = 16  # at once: only more of them wait for turns to plan their only file
 _STARTED_AT_ONCE: Final = 8  # files; more would keep other tasks of the event loop waiting
 _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
@@ -380,7 +382,7 @@ class Opener:
                 room = ahead - len(window)
                 started = list(itertools.islice(remaining, min(room, _STARTED_AT_ONCE)))
                 for number, file in started:
-                    window.append(asyncio.get_running_loop().create_task(self.open(number, file, prepare)))
+                    window.append(asyncio.get_running_loop().create_task(self.open(number, file, prepare, ahead=True)))
                 if not window:
                     return
                 if room > len(started) == _STARTED_AT_ONCE:
@@ -406,16 +408,21 @@ class Opener:
                     await not_taken[0].close()
 
     async def open(
-        self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]]
+        self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]], *, ahead: bool = False
     ) -> tuple[OpenedFile, T] | None:
         """Open the file with this number in the read, and return it with the result of ``prepare``; None if the file
-        is bad and was skipped."""
+        is bad and was skipped.
+
+        A file that is opened ``ahead`` has a deadline of its own, and waits for its turn among others. Otherwise the
+        caller's deadline ends the call, and only one of many calls waits.
+        """
         part = self.operation.part(safe_url(file.url), self.rounds)
         restarts = self.restarts
         try:
             while True:
                 try:
-                    return await self._prepared(number, file, part, prepare)
+                    async with self.runtime.deadline(part.url) if ahead else nullcontext():
+                        return await self._prepared(number, file, part, prepare, ahead=ahead)
                 except ObjectChangedError:
                     if file.pinned:
                         raise
@@ -441,18 +448,24 @@ class Opener:
             raise
 
     async def _prepared(
-        self, number: int, file: DataFile, part: Operation, prepare: Callable[[OpenedFile], Awaitable[T]]
+        self,
+        number: int,
+        file: DataFile,
+        part: Operation,
+        prepare: Callable[[OpenedFile], Awaitable[T]],
+        *,
+        ahead: bool,
     ) -> tuple[OpenedFile, T]:
-        async with self.runtime.deadline(part.url):
-            opened = await OpenedFile.open(
-                self.runtime, file, part, tail_hint=self.tail_hint, listing=self.listing, scan=self.scan
-            )
-            opened.number = number
-            try:
+        opened = await OpenedFile.open(
+            self.runtime, file, part, tail_hint=self.tail_hint, listing=self.listing, scan=self.scan
+        )
+        opened.number = number
+        try:
+            if ahead or len(self.runtime.calls) > _FEW_CALLS:
                 await self.runtime.turns.turn()
-                return opened, await prepare(opened)
-            except BaseException as error:
-                if isinstance(error, ObjectChangedError):
-                    await opened.changed()
-                await opened.close()
-                raise
+            return opened, await prepare(opened)
+        except BaseException as error:
+            if isinstance(error, ObjectChangedError):
+                await opened.changed()
+            await opened.close()
+            raise

@@ -4,6 +4,5 @@
 conditions of another engine atom by atom, and hands back what it did not understand; ``foreign_conditions`` prunes by
 conditions that another engine applies by its own rules. ``byte_readers`` reads byte ranges of one version of an object,
 ``pinned_datasets`` has handles for the requests of many people, ``work`` says whose work runs, and where.
-``array_conversions`` converts values, and batches that leave the process. ``target_facts`` says what urls
-name.
+``array_conversions`` converts values, and batches that leave the process. ``target_facts`` says what urls name.
 """

@@ -282,8 +282,10 @@ class ObjectRead(Generic[V]):
             self.tiers.put_many(pages, read_bytes=self.num_bytes, scan=scan)
 
     def discard(self, keys: Iterable[ContentKey]) -> None:
-        """Drop damaged parts, and the object's tail, from memory: the damage may have happened in transit."""
-        memory = self.source.runtime.memory
+        """Drop damaged parts, and the object's tail, from memory and from fetches that other reads still wait for: the
+        damage may have happened in transit."""
+        keys, memory = list(keys), self.source.runtime.memory
+        self.source.runtime.flights.forget(keys)
         memory.discard(self.version.tail_key)
         for key in keys:
             memory.discard(key)

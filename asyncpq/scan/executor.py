@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import counted
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import INLINE_STEPS, Runtime
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import dataclass
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
@@ -442,4 +442,4 @@ async def joined(runtime: Runtime, parts: Sequence[pa.Table | pa.RecordBatch], s
             batches += part.to_batches() if isinstance(part, pa.Table) else (part,)
         return one_table(batches, schema)
 
-    return await runtime.off_loop(join, len(parts))
+    return join() if len(parts) <= INLINE_STEPS else await runtime.in_thread(join)

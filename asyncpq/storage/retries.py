@@ -176,7 +176,7 @@ class Attempts:
 
         A request that the host throttled, while it served others, waits for its turn: at most for as many turns as it
         has attempts, since the host may never serve this one. A host that serves no request is down. Raises the errors
-        of :func:`asyncpq.storage.limits.delay_before_retry_s`.
+        of :func:`delay_before_retry_s`.
         """
         options, pace, budget = self._options, self._pace, self._budget
         waits = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 
-from asyncpq.caching.single_flight import SingleFlight, landing
+from asyncpq.caching.single_flight import Flight, SingleFlight, landing
 from asyncpq.errors import UsageError
 
 
@@ -120,4 +121,23 @@ async def test_a_result_can_be_had_until_the_last_waiter_has_left() -> None:
     assert await late.wait() == 7
     late.leave()
     assert flights.get("key") is None
+    assert flights._flights == {}
+
+
+async def test_a_damaged_result_is_forgotten_while_others_wait() -> None:
+    flights = SingleFlight()
+    flight = flights.start(("key", "other"), partial(asyncio.sleep, 0, 7))
+    flight.join()
+    flights.forget(["key", "unknown"])
+    assert flights.get("key") is flight, "it still runs"
+    await landing((flight,))
+    flights.forget(["key"])
+    assert flights.get("key") is None
+    assert flights.get("other") is flight
+    again: Flight[Any] = flights.start(("key",), partial(asyncio.sleep, 0, 8))
+    again.join()
+    flight.leave()
+    assert flights.get("key") is again
+    assert await again.wait() == 8
+    again.leave()
     assert flights._flights == {}

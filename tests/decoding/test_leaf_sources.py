@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 from unittest.mock import Mock
 
@@ -218,6 +219,12 @@ def test_a_search_that_rules_few_pages_out_ends(memmem: bool, monkeypatch: pytes
             patch.setattr(leaf, "pages_without", search)
             assert source.rows_with(rows, [text], LIMITS).num_rows == kept * 1000
         assert search.call_count == opened
+
+
+def test_a_python_without_ctypes_searches_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was built without libffi has none."""
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert pages._memmem.__wrapped__() is None
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])

@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -537,6 +538,49 @@ async def test_a_damaged_page_is_not_kept() -> None:
                 await file.lookup({"id": KEYS})
             assert len(server.log) > before, "it is fetched again"
         assert not tasks()
+
+
+class DamagingStore(WrappedStore):
+    """Damages the first answer with data, and holds back the second one."""
+
+    calls = 0
+
+    def __init__(self, inner: base.Store) -> None:
+        super().__init__(inner)
+        self.let_go = asyncio.Event()
+
+    async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
+        self.calls += call.purpose == "data"
+        number = self.calls
+        result = await fetch()
+        if number == 2:
+            await self.let_go.wait()
+        if number != 1:
+            return result
+        data = bytearray(result.data)
+        data[len(data) // 2] ^= 1
+        return replace(result, data=bytes(data))
+
+
+async def test_a_damaged_page_is_fetched_again_while_another_read_waits_for_more(server: ObjectServer) -> None:
+    """Reads that wait for several ranges hold the answers that have come, which others share."""
+    server.put("lake/file.parquet", table_file())
+    url = "s3://lake/file.parquet"
+    requests = asyncpq.RequestOptions(tail_bytes=4096)
+    async with asyncpq.Session(server.storage_options, requests=requests, cache_policy=asyncpq.immutable()) as session:
+        store = wrap_store(session, url, DamagingStore)
+        file = await session.open_file(url)
+        await file.plan(lookup={"id": KEYS})
+        first = asyncio.ensure_future(file.lookup({"id": KEYS[0]}, columns=["id"]))
+        await asyncio.sleep(0)
+        other = asyncio.ensure_future(file.lookup({"id": [KEYS[0], KEYS[-1]]}, columns=["id"]))
+        with pytest.raises(CorruptFileError, match="CRC"):
+            await first
+        assert store.calls == 2
+        assert (await file.lookup({"id": KEYS[0]}, columns=["id"])).num_rows == 1
+        store.let_go.set()
+        with pytest.raises(CorruptFileError, match="CRC"):
+            await other
 
 
 async def test_pieces_start_once_and_fail_in_order() -> None:

@@ -544,8 +544,8 @@ def from_spark(schema: T.StructType, conf: ReadConf) -> ToParquet:
     All columns are nullable, as in files that Spark writes. Timestamps are in microseconds of UTC, TIMESTAMP_NTZ
     without zone. TIME is in microseconds, or in nanoseconds above 6 digits. Intervals of days to seconds are in
     microseconds. VARIANT is a struct of value and metadata. GEOMETRY and GEOGRAPHY are well-known binary, for
-    :func:`asyncpq.spark.types.special_types.with_wkb_types`. Raises UnsupportedFeatureError if Spark cannot write a
-    type, or PySpark cannot convert a type to Arrow; AmbiguousColumnError if two fields have the same name.
+    :func:`asyncpq.writing.with_wkb_types`. Raises UnsupportedFeatureError if Spark cannot write a type, or PySpark
+    cannot convert a type to Arrow; AmbiguousColumnError if two fields have the same name.
     """
     if not schema.fields:
         raise UnsupportedFeatureError("asyncpq cannot write rows without columns", hint="Write at least one column.")

@@ -313,8 +313,8 @@ class S3Client(Unpicklable):
         )
 
     async def _signed_region(self, authorization: str | None, service: str) -> str | None:
-        """Return the region for which the intercepted request was signed; None if :class:`Signer` cannot make a
-        signature of that form."""
+        """Return the region for which the intercepted request was signed; None if
+        :class:`asyncpq.storage.s3.sigv4.Signer` cannot make a signature of that form."""
         if self.filesystem.anon:
             region = self.filesystem.s3.meta.region_name or "us-east-1"
             return str(region) if authorization is None else None

@@ -1,6 +1,6 @@
 """The S3 store and its objects.
 
-``resolver`` resolves options, credentials and the address of buckets. A bucket is then a ``DirectBucket`` or an
+``config`` resolves options, credentials and the address of buckets. A bucket is then a ``DirectBucket`` or an
 ``S3fsBucket``, which makes the requests of objects, listings and writes alike. s3fs and botocore are loaded only if
 they are needed.
 """
