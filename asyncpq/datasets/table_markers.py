@@ -33,7 +33,7 @@ _ICEBERG: Final = re.compile(
     rf"metadata/(?:version-hint\.text|[^/]+\.metadata\.json(?:\.gz)?|(?:snap-\d+-[^/]+|[^/]*{_UUID}(?:-m\d+)?)\.avro)"
 )
 _DUCKLAKE: Final = re.compile(rf"ducklake-{_UUID}(?:-delete)?\.parquet")
-_PAIMON: Final = re.compile(r"snapshot/(?:snapshot-\d+|LATEST|EARLIEST)")
+_PAIMON: Final = re.compile(r"snapshot/snapshot-\d+")
 #: Folders of Hive's transactions, numbered in 7 digits: a base replaces the deltas before it. The first digit is a
 #: zero, unlike a date's.
 _HIVE: Final = re.compile(r"(?<![^/])(?:base_0\d{6}|(?:delete_)?delta_0\d{6}_0\d{6}(?:_\d{4})?)(?:_v\d{7,})?/")

@@ -48,7 +48,6 @@ DUCK = "ducklake-01926f2d-3f6b-7b3c-8a2e-0123456789ab.parquet"
         (["_spark_metadata/0", "x"], "Spark Structured Streaming"),
         ([DUCK], "DuckLake"),
         (["bucket-0/data-0.parquet", "schema/schema-0", "snapshot/snapshot-12"], "Paimon"),
-        (["snapshot/LATEST", "x"], "Paimon"),
         (["base_0000002_v0000012/000000_0", "delta_0000003_0000003_0000/000000_0"], "transactional Hive"),
         (["delta_0000001_0000002/000000_0"], "transactional Hive"),
         (["delete_delta_0000001_0000001_0001/bucket_00000"], "transactional Hive"),
@@ -66,7 +65,17 @@ DUCK = "ducklake-01926f2d-3f6b-7b3c-8a2e-0123456789ab.parquet"
             None,
         ),
         (["ducklake-1.parquet", "x.metadata.json", "my_delta_log/0.json", "a.hoodie/x"], None),
-        (["snapshot/x", "snapshot/snapshot-1.parquet", "snapshots/snapshot-1", "snapshot-1", "schema/schema-0"], None),
+        (
+            [
+                "snapshot/LATEST",
+                "snapshot/x",
+                "snapshot/snapshot-1.parquet",
+                "snapshots/snapshot-1",
+                "snapshot-1",
+                "schema/schema-0",
+            ],
+            None,
+        ),
         (["delta_20240101_20240102/x", "base_20240101/x", "my_base_0000001/x", "base_0000001", "delta_01/x"], None),
     ],
 )
