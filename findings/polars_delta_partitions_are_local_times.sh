@@ -2,8 +2,8 @@
 # Delta 4.4.0 on Spark 4.1 meets Polars 2.1.0: the times of a partition column are off by the time zone of the writer.
 #
 # Spark's session is in New York. The table's log has the partition value 2024-07-01T16:00:00.000000Z; the folder's name
-# has New York's time, t=2024-07-01 12:00:00, which nobody is to read. Polars shows 12:00 UTC, so WHERE t = 16:00 UTC has
-# no row.
+# has New York's time, t=2024-07-01 12:00:00, which is for show. Polars shows 12:00 UTC, so WHERE t = 16:00 UTC has no
+# row.
 # Expected: the log's value, as of deltalake 1.6.6 and DuckDB 1.5.5.
 set -euo pipefail
 folder=$(mktemp -d)
