@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# deltalake 1.6.6 meets chdb (ClickHouse) 26.9.0: the decimals of a Delta table's partitions are other ones past 18 digits.
+# deltalake 1.6.6 meets chdb (ClickHouse) 26.9.0: decimals in a Delta table's partitions are wrong past 18 digits.
 #
 # Partition column DECIMAL(19, 2), values 1.23 and 4.56: ClickHouse shows 22689495210662748487.68 and a like number, the
 # value times 2**64, which does not even fit into 19 digits. A sum is of these, and WHERE d = 1.23 has no row. With

@@ -48,9 +48,10 @@ for transform in (None, YearTransform(), MonthTransform(), DayTransform(), HourT
     assert table.scan(row_filter=f"ts = '{last.isoformat()}'").to_arrow()["id"].to_pylist() == [0]
     assert polars.scan_iceberg(table).filter(polars.col("ts") == last).collect()["id"].to_list() == [0]
     metadata, path = (text.removeprefix("file://") for text in (table.metadata_location, table.location()))
+    iceberg_scan, iceberg_local = f"SELECT id FROM iceberg_scan('{metadata}')", f"SELECT id FROM icebergLocal('{path}')"
     engines = (
-        lambda where: [row for (row,) in duck.execute(f"SELECT id FROM iceberg_scan('{metadata}') {where[0]}").fetchall()],
-        lambda where: [int(row) for row in str(chdb.query(f"SELECT id FROM icebergLocal('{path}') {where[1]}", "TSV")).split()],
+        lambda where: [row for (row,) in duck.execute(f"{iceberg_scan} {where[0]}").fetchall()],
+        lambda where: [int(row) for row in str(chdb.query(f"{iceberg_local} {where[1]}", "TSV")).split()],
     )
     same = (f"WHERE ts = TIMESTAMP '{last}'", f"WHERE ts = toDateTime64('{last}', 6, 'UTC')")
     assert [sorted(rows(("", ""))) for rows in engines] == [[0, 1], [0, 1]]
