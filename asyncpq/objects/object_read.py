@@ -395,29 +395,24 @@ class ObjectRead(Generic[V]):
         for flight in waits:
             flight.join()
         measured = None
+        metrics.wait_begins()
         try:
-            metrics.wait_begins()
-            try:
-                if rest:
-                    ranges, part_bytes = self._ranges(rest)
-                    sizes = [stop - start for start, stop, _ in ranges]
-                    if not waits and not source.is_here:
-                        measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
-                    turns = _AT_ONCE if arrivals is None else _Turns(self.prices, sizes)
-                    for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
-                        keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
-                        flight = source.runtime.flights.start(
-                            keys, partial(self._fetch, task, part_bytes, context, turns)
-                        )
-                        flight.join()
-                        waits[flight] = keys
-                if arrivals is None:
+            if rest:
+                ranges, part_bytes = self._ranges(rest)
+                sizes = [stop - start for start, stop, _ in ranges]
+                if not waits and not source.is_here:
+                    measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
+                turns = _AT_ONCE if arrivals is None else _Turns(self.prices, sizes)
+                for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
+                    keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
+                    flight = source.runtime.flights.start(keys, partial(self._fetch, task, part_bytes, context, turns))
+                    flight.join()
+                    waits[flight] = keys
+            if arrivals is None:
+                await landing(waits)
+            else:
+                with _told(arrivals, waits):
                     await landing(waits)
-                else:
-                    with _told(arrivals, waits):
-                        await landing(waits)
-            finally:
-                metrics.wait_ends()
             for flight, keys in waits.items():
                 if flight.task.done():  # all are, unless one has failed, which raises here
                     fetched = flight.result()
@@ -432,6 +427,7 @@ class ObjectRead(Generic[V]):
                 measured.close()
             for flight in waits:
                 flight.leave()
+            metrics.wait_ends()
         return rest
 
     def _ranges(self, keys: list[ContentKey]) -> tuple[list[_Range], int]:
