@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from asyncpq.cli.output import UNCUT, console, is_parquet, print_table
 from asyncpq.cli.parameters import Option
+from asyncpq.engine.target_facts import url_facts
 from asyncpq.errors import InvalidOptionError, plural
 from asyncpq.reports.row_writers import (
     ArrowFileWriter,
@@ -214,9 +215,10 @@ def _file(output: str) -> Iterator[Any]:
 
 def _is_read(output: str, url: str) -> bool:
     """Return whether ``output`` is a Parquet file that ``url``, a local file, folder or pattern, names."""
-    place = url.removeprefix("file://")
-    if "://" in place:
+    facts = url_facts(url)
+    if facts.protocol != "file":
         return False
+    place = facts.key
     fixed = re.split(r"[*?\[]", place)[0]
     place = os.path.realpath(place if fixed == place else os.path.dirname(fixed))
     path = os.path.realpath(output)

@@ -35,7 +35,7 @@ from asyncpq.errors import (
 from asyncpq.events import Operation
 from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.opening import held_source, load_version, open_source
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import FEW_CALLS, Runtime
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
@@ -339,7 +339,6 @@ def _differs(found: Validator, listed: Validator | None) -> bool:
 
 T = TypeVar("T")
 
-_FEW_CALLS: Final = 16  # at once: only more of them wait for turns to plan their only file
 _STARTED_AT_ONCE: Final = 8  # files; more would keep other tasks of the event loop waiting
 _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 
@@ -461,7 +460,7 @@ class Opener:
         )
         opened.number = number
         try:
-            if ahead or len(self.runtime.calls) > _FEW_CALLS:
+            if ahead or len(self.runtime.calls) > FEW_CALLS:
                 await self.runtime.turns.turn()
             return opened, await prepare(opened)
         except BaseException as error:

@@ -92,6 +92,7 @@ T = TypeVar("T")
 _MAX_OUTDATED = 4096
 _MAX_PLAIN_FOLDERS = 4096
 INLINE_STEPS = 100
+FEW_CALLS = 16  # at once: the event loop runs a step of each in some milliseconds; of more, each waits for its turn
 
 
 class ByteBudget:

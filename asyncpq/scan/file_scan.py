@@ -25,7 +25,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.objects.object_read import PARTS_A_STEP, FileRead, Parts
 from asyncpq.objects.page_indexes import drop_locations, learn_locations
 from asyncpq.objects.read_plan import FetchPlan, Item, RowGroupPiece, RowGroupPlan, Unit
-from asyncpq.objects.runtime import INLINE_STEPS
+from asyncpq.objects.runtime import FEW_CALLS, INLINE_STEPS
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.records import NamedTuple
 from asyncpq.scan.page_keeper import PageKeeper
@@ -38,7 +38,6 @@ _UNITS_AHEAD = 3  # at least: one is consumed or decoded
 _NUM_PLANNED = attrgetter("rows.num_rows")
 _SETS = 16  # of columns, for each thread that decodes them
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
-_FEW_CALLS = 16  # at once: the event loop runs a step of each in some milliseconds
 _INLINE_GROWTH = 16  # the event loop decodes to at most this many times inline_decode_bytes
 
 Arrived: TypeAlias = list[tuple[ContentKey, Any]]  # the items of a piece, by cache key, in its order
@@ -364,7 +363,7 @@ class FileScan:
             self.read.share(rest.parts, scan=self.read.scan)
             return [next(emitted) if isinstance(step, _Match) else step for step in steps]
         if few:
-            if len(runtime.calls) > _FEW_CALLS:
+            if len(runtime.calls) > FEW_CALLS:
                 await runtime.turns.turn()
             return await self._decode_few(unit, fetched, room)
         return await runtime.in_thread(lambda: self._decode_all(unit, fetched))

@@ -1,4 +1,4 @@
-"""The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...).
+"""The store of every other fsspec filesystem (Google Cloud, Azure, memory, HDFS, ...); ``fsspec_writer`` writes.
 
 Each read calls ``info`` before and after it to detect changes, unless the filesystem can name a generation in the path.
 Filesystems return no HTTP responses: their calls share the store's limits and its retry budget, and each has a time

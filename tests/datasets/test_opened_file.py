@@ -118,7 +118,7 @@ async def test_many_lookups_of_one_file_wait_for_turns_to_plan_it(
         counts = []
         for few in (1, 0):
             turns = 0
-            monkeypatch.setattr("asyncpq.datasets.opened_file._FEW_CALLS", few)
+            monkeypatch.setattr("asyncpq.datasets.opened_file.FEW_CALLS", few)
             await dataset.lookup({"id": 3})
             counts.append(turns)
         assert counts[1] == counts[0] + 1
