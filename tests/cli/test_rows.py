@@ -150,7 +150,8 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["{}/lake/a.parquet", "{}/lake/", "{}/lake", "file://{}/lake", "{}/*/?.parquet", "{}/link"]
+    "url",
+    ["{}/lake/a.parquet", "{}/lake/", "{}/lake", "file://{}/lake", "FILE://{}/lake/", "{}/*/?.parquet", "{}/link"],
 )
 def test_a_file_that_is_read_is_not_replaced(tmp_path: Path, url: str) -> None:
     (tmp_path / "lake").mkdir()
