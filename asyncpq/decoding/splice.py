@@ -354,7 +354,14 @@ def stored_element(metadata: FileMetadata, index: int) -> bytes:
     if element.physical_type is None and logical is not None and logical.kind is LogicalKind.UNRECOGNISED:
         return _group_element(element, element.num_children, element.converted_type)
     if element.physical_type is not None and logical is not None and logical.kind is LogicalKind.INTERVAL:
-        return _interval_element(element, element.physical_type)
+        return schema_element(
+            element.name.encode(),
+            element.repetition,
+            element.physical_type,
+            element.field_id,
+            type_length=element.type_length,
+            converted=element.converted_type,
+        )
     raw = metadata.data[element.raw_start : element.raw_stop]
     return _with_repetition(raw, Repetition.REQUIRED) if index in metadata.schema.optional_map_keys else raw
 
@@ -383,29 +390,14 @@ def bare_element(metadata: FileMetadata, index: int) -> bytes:
 
 def _group_element(element: SchemaElement, num_children: int, converted: ConvertedType | None = None) -> bytes:
     """Encode the schema element of a group without a logical type."""
-    writer = CompactWriter()
-    writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
-    writer.field_binary(4, element.name.encode())
-    writer.field_i32(5, num_children)
-    if converted is not None:
-        writer.field_i32(6, converted)
-    if element.field_id is not None:
-        writer.field_i32(9, element.field_id)
-    return writer.getvalue()
-
-
-def _interval_element(element: SchemaElement, physical_type: PhysicalType) -> bytes:
-    """Encode the schema element of an interval, annotated by its converted type alone."""
-    writer = CompactWriter()
-    writer.field_i32(1, physical_type)
-    if element.type_length is not None:
-        writer.field_i32(2, element.type_length)
-    writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
-    writer.field_binary(4, element.name.encode())
-    writer.field_i32(6, ConvertedType.INTERVAL)
-    if element.field_id is not None:
-        writer.field_i32(9, element.field_id)
-    return writer.getvalue()
+    return schema_element(
+        element.name.encode(),
+        element.repetition,
+        None,
+        element.field_id,
+        num_children=num_children,
+        converted=converted,
+    )
 
 
 def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
@@ -419,13 +411,27 @@ def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
 
 
 def schema_element(
-    name: bytes, repetition: Repetition | None, physical_type: PhysicalType, field_id: int | None = None
+    name: bytes,
+    repetition: Repetition | None,
+    physical_type: PhysicalType | None,
+    field_id: int | None = None,
+    *,
+    type_length: int | None = None,
+    num_children: int | None = None,
+    converted: ConvertedType | None = None,
 ) -> bytes:
-    """Encode the schema element of a leaf without a logical type."""
+    """Encode a schema element without a logical type: of a leaf, or with ``num_children`` of a group."""
     writer = CompactWriter()
-    writer.field_i32(1, physical_type)
+    if physical_type is not None:
+        writer.field_i32(1, physical_type)
+    if type_length is not None:
+        writer.field_i32(2, type_length)
     writer.field_i32(3, Repetition.REQUIRED if repetition is None else repetition)
     writer.field_binary(4, name)
+    if num_children is not None:
+        writer.field_i32(5, num_children)
+    if converted is not None:
+        writer.field_i32(6, converted)
     if field_id is not None:
         writer.field_i32(9, field_id)
     return writer.getvalue()
