@@ -52,19 +52,18 @@ class LocalStackError(RuntimeError):
 
 
 def install(home: Path = HOME) -> Path:
-    """Make the virtual environment if it is missing or of other requirements. Returns its interpreter.
+    """Make the virtual environment if it is missing, of other requirements, or of a Python that is gone. Returns its
+    interpreter, which need not be of the version that runs this.
 
     Safe to call from several processes at once.
     """
     home.mkdir(parents=True, exist_ok=True)
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + version.encode()).hexdigest()
     environment = home / "venv"
     python = environment / "bin" / "python"
     stamp = environment / "requirements.sha256"
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if stamp.exists() and stamp.read_text() == wanted:
+        if python.exists() and stamp.exists() and stamp.read_text() == _stamp(environment):
             return python
         print("installing LocalStack into", environment, file=sys.stderr, flush=True)
         venv.create(environment, with_pip=True, clear=True)
@@ -78,8 +77,16 @@ def install(home: Path = HOME) -> Path:
         )
         if done.returncode != 0:
             raise LocalStackError(f"LocalStack cannot be installed:\n{done.stdout[-2000:]}")
-        stamp.write_text(wanted)
+        stamp.write_text(_stamp(environment))
     return python
+
+
+def _stamp(environment: Path) -> str:
+    """Digest of the requirements and of the version of Python (3.11) that made the environment."""
+    settings = (environment / "pyvenv.cfg").read_text()
+    version = settings.partition("version = ")[2].split()[0]
+    major_minor = ".".join(version.split(".")[:2])
+    return hashlib.sha256(REQUIREMENTS.read_bytes() + major_minor.encode()).hexdigest()
 
 
 @contextlib.contextmanager
