@@ -374,13 +374,14 @@ def _beside(scalar: pa.Scalar, rng: random.Random) -> Any:
     if isinstance(value, bytes):
         return rng.choice([value[:-1], value + b"\x00", value + b"\xff", b"\x00" * len(value), b"\xff" * len(value)])
     if isinstance(value, dt.date):
-        return value + dt.timedelta(rng.choice([-1, 1, 40]))
+        day = value.toordinal() + rng.choice([-1, 1, 40])
+        return dt.date.fromordinal(min(max(day, 1), dt.date.max.toordinal()))
     return None
 
 
 def _moment_beside(scalar: pa.Scalar, rng: random.Random) -> Any:
     moved = scalar.value + rng.choice([-1, 1, 60_000_000])
-    return pa.scalar(moved, pa.int64()).cast(scalar.type)
+    return pa.scalar(min(max(moved, -(1 << 63)), (1 << 63) - 1), pa.int64()).cast(scalar.type)
 
 
 async def ask(file: asyncpq.File, question: Question) -> pa.Table | int:

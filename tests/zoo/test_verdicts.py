@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pytest
 from tests.parquet_files import EditedFile
 from tests.zoo.ask import Verdict, judge
 from tests.zoo.environments import NotInstalledError, interpreter
-from tests.zoo.questions import Asker, FullRead, difference
+from tests.zoo.questions import Asker, FullRead, _beside, difference
 from tests.zoo.registry import PROGRAMS, WRITERS
 from tests.zoo.report import markdown
 
@@ -49,6 +51,20 @@ async def test_a_checksum_that_fails_is_a_refusal(tmp_path: Path) -> None:
 
 async def test_what_pyarrow_cannot_read_is_unreadable(tmp_path: Path) -> None:
     assert (await verdict_of(b"PAR1 is no file PAR1", tmp_path)).outcome == "unreadable"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pa.scalar(dt.date(9999, 12, 31)),
+        pa.scalar(dt.date(1, 1, 1)),
+        pa.scalar((1 << 63) - 1, pa.timestamp("us")),
+        pa.scalar(-(1 << 63), pa.timestamp("us")),
+    ],
+)
+def test_there_is_a_value_beside_the_last_one(value: pa.Scalar) -> None:
+    for seed in range(8):
+        assert _beside(value, random.Random(seed)) is not None
 
 
 def test_questions_depend_on_the_seed_alone(tmp_path: Path) -> None:
