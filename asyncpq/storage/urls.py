@@ -26,7 +26,7 @@ _CONTAINER = re.compile(r"[a-z0-9$][a-z0-9-]{2,62}@")
 _PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:+)/*)[^/@]*:[^/]*@")
 _PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
 _KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
-_SAFE_KEY = re.compile(r"s3a?://[^/:@?]*(?:/[^:?]*)?")  # as most are: of such urls nothing is left out
+_SAFE = re.compile(r"s3a?://[^/:@?]*(?:/[^:?]*)?|/[^:@?]*")  # as most are: of such urls nothing is left out
 
 
 #: How the url of an Iceberg table's metadata ends. The second is an older name of gzipped ones, now
@@ -136,7 +136,7 @@ def absolute(named: Any) -> Any:
 
 def safe_url(url: str) -> str:
     """Return ``url`` without user info, query and fragment, fit for messages. Each part of a chained url is cleaned."""
-    if _SAFE_KEY.fullmatch(url) is not None:
+    if _SAFE.fullmatch(url) is not None:
         return url
     return "::".join(map(_safe_link, _LINKS.split(url)))
 

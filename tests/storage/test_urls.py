@@ -99,6 +99,11 @@ def test_shown(url: str, shown: str) -> None:
     assert safe_url(url) == shown
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/a b/key", "/data/a b/day=1/0.parquet", "/"])
+def test_what_has_nothing_to_hide_is_not_taken_apart(url: str) -> None:
+    assert safe_url(url) is url
+
+
 @given(
     st.sampled_from(["", "zip::", "zip://a::", "simplecache::filecache::"]),
     st.sampled_from(["http://", "https://", "s3://", "abfs://", "//", "https:/", ""]),
