@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _HALF: Final = 1000  # of the characters that an error shows of its message, column and url
@@ -163,7 +163,13 @@ class InvalidOptionError(AsyncpqError, ValueError):
 
     Args:
         option: the name of the argument, if the message begins with it: ``"rows"`` of ``rows=3: must be a list``.
+
+    Attributes:
+        table_format: of the table whose folder was opened as plain files: ``"delta"`` or ``"iceberg"``, as ``format=``
+            takes it. None for any other error.
     """
+
+    table_format: Literal["delta", "iceberg"] | None = None
 
     def __init__(
         self,

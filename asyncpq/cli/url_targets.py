@@ -27,10 +27,6 @@ _LAKE_HINT: Final = (
     "postgresql://user@host/database, and TABLE may be schema.table."
 )
 TableFormat = Literal["delta", "iceberg"]
-_FORMATS: Final[tuple[tuple[str, TableFormat], ...]] = (
-    ("belong to a Delta table", "delta"),  # of the error of a folder that is a table
-    ("belong to an Iceberg table", "iceberg"),
-)
 Url = Annotated[
     str,
     Argument(
@@ -162,12 +158,12 @@ async def _open_files(
     try:
         dataset = await session.open_dataset(known.target, format=known.format, index=index, version=asked)
     except InvalidOptionError as error:
-        format_ = _format(error)
-    else:
-        if version is not None and not known.is_table:
-            raise _no_versions(url)
-        return dataset
-    return await session.open_dataset(url, format=format_, index=index, version=version)
+        if error.table_format is None:
+            raise
+        return await session.open_dataset(url, format=error.table_format, index=index, version=version)
+    if version is not None and not known.is_table:
+        raise _no_versions(url)
+    return dataset
 
 
 def _no_versions(url: str) -> InvalidOptionError:
@@ -188,7 +184,9 @@ async def target_of(session: Session, url: str) -> OpenArguments:
         async with await session.open_dataset(url, index=False):
             return known
     except InvalidOptionError as error:
-        return OpenArguments(url, _format(error))
+        if error.table_format is None:
+            raise
+        return OpenArguments(url, error.table_format)
 
 
 async def open_existing_index(session: Session, url: str, at: str | None, *, refreshes: bool = False) -> Index:
@@ -223,15 +221,6 @@ async def only_file(dataset: Dataset, why: str) -> str:
             hint="Name one of its files; `asyncpq inspect` lists them.",
         )
     return files[0]
-
-
-def _format(error: InvalidOptionError) -> TableFormat:
-    """Return the format of the table ("delta" or "iceberg") that ``error`` says the files belong to; raise any other
-    error."""
-    table_format = next((format_ for text, format_ in _FORMATS if text in error.message), None)
-    if table_format is None:
-        raise error
-    return table_format
 
 
 def _known(url: str, version: asyncpq.typing.TableVersion | None = None) -> OpenArguments:

@@ -12,8 +12,8 @@ import logging
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
 
 from asyncpq.errors import AccessDeniedError, Hint, InvalidOptionError, StoreError, UnsupportedStoreError
 from asyncpq.objects.runtime import Runtime
@@ -37,7 +37,8 @@ _PAIMON: Final = re.compile(r"snapshot/snapshot-\d+")
 #: Folders of Hive's transactions, numbered in 7 digits: a base replaces the deltas before it. The first digit is a
 #: zero, unlike a date's.
 _HIVE: Final = re.compile(r"(?<![^/])(?:base_0\d{6}|(?:delete_)?delta_0\d{6}_0\d{6}(?:_\d{4})?)(?:_v\d{7,})?/")
-_OPENED_BY_URL: Final = ("Delta", "Iceberg")
+#: Formats of tables that are opened by url, as ``format=`` takes them.
+_OPENED_BY_URL: Final[Mapping[str, Literal["delta", "iceberg"]]] = {"Delta": "delta", "Iceberg": "iceberg"}
 
 _METADATA: Final = ("metadata/", "snapshot/")  # folders that hold files of Iceberg and Paimon, and those of others too
 
@@ -63,14 +64,14 @@ class FoundTable:
         """Return the error that refuses to read the table's files as plain ones. ``target``: the caller's url, for the
         message."""
         table = f"{'an' if self.format == 'Iceberg' else 'a'} {self.format} table"
-        name, url = self.format.lower(), safe_url(self.url)
+        url = safe_url(self.url)
         if self.is_whole:
             where = f"these files belong to {table}"
         else:
             more = f" (and {self.others} more)" if self.others else ""
             where = f"some of these files are those of {table}, {url}{more}"
         plain = 'pass format="parquet" to read every listed file.'
-        if self.format in _OPENED_BY_URL:
+        if (name := _OPENED_BY_URL.get(self.format)) is not None:
             opens = "pass " if self.is_whole else f"open {url} with "
             hint = Hint(f'To read the table, {opens}format="{name}"; or {plain}', f"To read the table, name {url}.")
         elif self.format == "DuckLake":
@@ -80,7 +81,10 @@ class FoundTable:
             )
         else:
             hint = Hint(f"To ignore that, {plain}", 'In Python, format="parquet" reads every file anyway.')
-        return InvalidOptionError(f"{where}: some may have rows that are deleted or replaced", url=target, hint=hint)
+        error = InvalidOptionError(f"{where}: some may have rows that are deleted or replaced", url=target, hint=hint)
+        if self.is_whole:
+            error.table_format = _OPENED_BY_URL.get(self.format)
+        return error
 
 
 def find_table(folder: str, listed: Iterable[str], files: Sequence[str], *, whole: bool) -> FoundTable | None:

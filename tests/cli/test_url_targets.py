@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import asyncpq
 from asyncpq.cli.commands import app
 from asyncpq.cli.url_targets import version_of
+from asyncpq.datasets.table_markers import FoundTable
 from asyncpq.errors import InvalidOptionError
 from tests.ducklake_lakes import Lake
 from tests.iceberg_tables import make_table
@@ -131,6 +132,20 @@ def test_a_ducklake_whose_catalog_is_a_duckdb_file(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_table(urls: dict[str, str], kind: str, tmp_path: Path) -> None:
     wrong = {"folder": tmp_path / "nothing", "empty": tmp_path, "file": tmp_path / "nothing.parquet"}[kind]
     invoke("count", wrong, code=3)
+
+
+@pytest.mark.parametrize(("table_format", "code"), [("delta", 0), ("iceberg", 3), (None, 2)])
+def test_the_format_of_a_table_is_no_matter_of_words(
+    table_format: Any, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def error(found: FoundTable, target: str) -> InvalidOptionError:
+        told = InvalidOptionError("in words of its own", url=target)
+        told.table_format = table_format
+        return told
+
+    monkeypatch.setattr(FoundTable, "error", error)
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"id": [1]}))
+    invoke("count", tmp_path / "t", code=code)
 
 
 def test_what_options_name() -> None:
