@@ -246,11 +246,15 @@ class TimeSplit(TypedDict):
     other_s: float  # planning, imports and the event loop
 
 
+#: From the most severe; a note costs nothing: ``lint --strict`` passes over it.
+Severity = Literal["high", "medium", "low", "note"]
+
+
 class Cause(TypedDict):
     """One reason why a read was not faster (``why``), or why lookups are slow (``lint``), with its cure."""
 
     id: str  # stable, such as "no-page-index"
-    severity: Literal["high", "medium", "low", "note"]  # a note costs nothing: ``lint --strict`` passes over it
+    severity: Severity
     title: str  # one line
     detail: str  # the observation, with figures
     saves_requests: int | None  # predicted, for the lookup of ``why``, or for one lookup by the column of ``lint``
@@ -269,7 +273,7 @@ class Lint(TypedDict):
     document: Literal["lint"]
     url: str
     files_checked: int
-    findings: list[Cause]  # the largest saving first
+    findings: list[Cause]  # the most severe first, and of these the largest saving
     columns: list[str]  # for whose lookups savings are predicted
     prices: str
     requests: int

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import mean
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +38,7 @@ from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.cures import advice, snippets_for
-from asyncpq.reports.documents import Cause, Lint
+from asyncpq.reports.documents import Cause, Lint, Severity
 from asyncpq.reports.inspection import ChunkStops, FileLayout, encodings_of, load_layout, sorted_as, unreadable_columns
 from asyncpq.reports.lint_rules import RULES, Subject, listed, severity, unpriced
 from asyncpq.reports.lookup_cost import (
@@ -69,6 +69,7 @@ _LEAST_FILTER_BYTES: Final = MIB
 _LEAST_FILTER_SHARE: Final = 0.25  # of the file
 _KEY_NAME: Final = re.compile(r"(^|_)(id|key|uuid|guid)$|[a-z](Id|Key|ID)$", re.IGNORECASE)
 _FALLBACK_CODECS: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
+_SEVERITIES: Final = get_args(Severity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +148,17 @@ def _findings(subject: Subject) -> list[Cause]:
 
 
 def ordered(findings: Iterable[Cause]) -> list[Cause]:
-    """Sort findings by their saving, the largest first, and drop duplicates."""
+    """Sort findings by their severity, and those of one by their saving, the largest first; drop duplicates."""
     best: dict[tuple[str, str | None], Cause] = {}
     for cause in findings:
         known = best.get((cause["id"], cause["column"]))
         if known is None or (cause["saves_seconds"] or 0) > (known["saves_seconds"] or 0):
             best[cause["id"], cause["column"]] = cause
-    return sorted(best.values(), key=lambda cause: (-(cause["saves_seconds"] or 0), cause["id"]))
+    return sorted(best.values(), key=_rank)
+
+
+def _rank(cause: Cause) -> tuple[int, float, str]:
+    return _SEVERITIES.index(cause["severity"]), -(cause["saves_seconds"] or 0), cause["id"]
 
 
 def lint_document(

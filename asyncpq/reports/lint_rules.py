@@ -29,7 +29,7 @@ from asyncpq.reports.cures import (
     with_own_setting,
     without_dictionary,
 )
-from asyncpq.reports.documents import Cause
+from asyncpq.reports.documents import Cause, Severity
 from asyncpq.reports.inspection import FileLayout, gave_up_dictionary, sorted_as
 from asyncpq.reports.lookup_cost import (
     GROUP_BYTES,
@@ -132,7 +132,7 @@ class Subject:
 
 def unpriced(
     rule: str,
-    severity: Literal["high", "medium", "low", "note"],
+    severity: Severity,
     title: str,
     detail: str,
     cure: str,

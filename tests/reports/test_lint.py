@@ -20,6 +20,7 @@ import pytest
 
 import asyncpq
 from asyncpq.reports.documents import Lint
+from asyncpq.reports.lint import ordered
 from asyncpq.testing import ObjectServer
 from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import DATA
@@ -190,11 +191,23 @@ async def test_a_file_that_the_first_get_brings_whole_has_no_findings() -> None:
     assert document["findings"] == []
 
 
+def test_the_most_severe_comes_first() -> None:
+    causes: Any = [
+        {"id": name, "column": None, "severity": severity, "saves_seconds": seconds}
+        for name, severity, seconds in (("a", "note", None), ("b", "low", 9), ("c", "high", 1), ("d", "high", 2))
+    ]
+    assert [cause["id"] for cause in ordered(causes)] == ["d", "c", "b", "a"]
+
+
 async def test_the_largest_saving_comes_first_and_the_document_is_json() -> None:
     document = await linted(encoded(trips(), write_page_index=False, compression="none"), ["user", "id"])
-    seconds = [cause["saves_seconds"] or 0 for cause in document["findings"]]
-    assert seconds == sorted(seconds, reverse=True)
-    assert len(seconds) >= 2
+    findings = document["findings"]
+    ranks = [
+        (("high", "medium", "low", "note").index(cause["severity"]), -(cause["saves_seconds"] or 0))
+        for cause in findings
+    ]
+    assert ranks == sorted(ranks)
+    assert len(ranks) >= 2
     assert json.loads(json.dumps(document)) == document
     assert all(cause["snippets"] for cause in document["findings"])
 
