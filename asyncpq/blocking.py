@@ -100,6 +100,17 @@ class _Bridge(Generic[A]):
             "belong to this process. Pass on the url and the session's options, and open it again in the other process."
         )
 
+    if not TYPE_CHECKING:  # type checkers find this mistake themselves
+
+        def __aenter__(self) -> NoReturn:
+            raise UsageError(
+                f"a {type(self).__name__} of asyncpq.blocking needs a plain `with`, but was used in `async with`",
+                hint="In an event loop, use the class of this name in asyncpq.",
+            )
+
+        def __aexit__(self, *exc_info: object) -> None:
+            """Do nothing: ``async with`` needs this method, or it fails before ``__aenter__`` can raise its error."""
+
 
 def _bridged(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Bridge[A], P], T]:
     """Return the blocking form of an async method, with the same name, arguments and documentation."""
@@ -148,6 +159,42 @@ def _inner(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_inner(item) for item in value]
     return value.asynchronous if isinstance(value, _Bridge) else value
+
+
+class _OneOff(AbstractContextManager[T], Generic[T]):
+    """The result of ``open_file(...)`` or ``open_dataset(...)``: a context manager."""
+
+    def __init__(self, name: str, inner: AbstractContextManager[T]) -> None:
+        self._name = name
+        self._inner = inner
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"asyncpq.blocking.{self._name}(...) cannot be pickled or copied: call it in each process")
+
+    def __enter__(self) -> T:
+        return self._inner.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return self._inner.__exit__(kind, error, traceback)
+
+    if not TYPE_CHECKING:  # type checkers find this mistake themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # copy, pickle and inspect look for such names
+                raise AttributeError(name)
+            raise one_off.not_entered(f"asyncpq.blocking.{self._name}", name, "with")
+
+
+def _one_off(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
+    enter = contextmanager(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
+        return _OneOff(function.__name__, enter(*args, **kwargs))
+
+    return call
 
 
 class _Attribute(Generic[A, T]):
@@ -563,7 +610,7 @@ if hasattr(os, "register_at_fork"):  # no thread of the parent holds it in the c
     os.register_at_fork(before=_sharing.acquire, after_in_parent=_sharing.release, after_in_child=_sharing.release)
 
 
-@contextmanager
+@_one_off
 def open_dataset(
     target: DatasetTarget,
     *,
@@ -580,7 +627,7 @@ def open_dataset(
         yield session.open_dataset(target, index=index, view=view, **dataset_options)
 
 
-@contextmanager
+@_one_off
 def open_file(
     url: str | os.PathLike[str],
     *,

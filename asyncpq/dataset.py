@@ -30,8 +30,10 @@ from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, joined
+from asyncpq.scan.foreign_names import EnteredAsync, foreign_name
 from asyncpq.scan.request import (
     BoundPredicate,
+    LookupKeys,
     ScanRequest,
     bind,
     column_names,
@@ -42,7 +44,6 @@ from asyncpq.scan.request import (
     row_places,
     where_steps,
 )
-from asyncpq.storage.base import Unpicklable
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import DatasetInspection
@@ -58,7 +59,7 @@ T = TypeVar("T")
 Where: TypeAlias = "Predicate | BoundPredicate"
 
 
-class Dataset(Unpicklable):
+class Dataset(EnteredAsync):
     """Parquet files under one schema. Made by :meth:`asyncpq.Session.open_dataset`.
 
     Its methods are those of :class:`asyncpq.File`; rows are identified by file and row number. Files are in the order
@@ -95,11 +96,7 @@ class Dataset(Unpicklable):
         """Do nothing: a dataset keeps nothing open between reads."""
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            from asyncpq.scan.foreign_names import foreign_name
-
-            return foreign_name(self, name)
+        __getattr__ = foreign_name
 
     # -- properties -------------------------------------------------------------------------------
 
@@ -263,7 +260,7 @@ class Dataset(Unpicklable):
         """Return the rows of all files whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`. ``access``:
         as in :meth:`scan`."""
         wanted = await lookup_keys(self._runtime, keys)
-        ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary, access=access)
+        ask = self._ask_keys(columns, wanted, read_dictionary=read_dictionary, access=access)
         plain = wanted.exact and not with_keys
         if not plain or wanted.prune is not None:
             ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
@@ -338,7 +335,7 @@ class Dataset(Unpicklable):
         self._runtime.check()
         async with self._runtime.deadline(self.url):
             if wanted is not None:
-                ask = self._ask(columns, wanted.where, access=access)._replace(prune=wanted.prune)
+                ask = self._ask_keys(columns, wanted, access=access)._replace(prune=wanted.prune)
             else:
                 ask = await self._asked(columns, where, limit=limit, access=access)
             operation = self._operation("plan")
@@ -372,8 +369,10 @@ class Dataset(Unpicklable):
         opening = self.opening if self._is_new else None
         wanted = None if lookup is None else await lookup_keys(self._runtime, lookup)
         async with self._runtime.deadline(self.url):
-            named = () if count else columns
-            ask = await self._asked(named, where if wanted is None else wanted.where, limit=limit)
+            if wanted is not None:
+                ask = self._ask_keys(columns, wanted, limit=limit)
+            else:
+                ask = await self._asked(() if count else columns, where, limit=limit)
         ask = ask._replace(rows_only=count)
         if wanted is not None:
             ask = ask._replace(keys=() if wanted.exact else wanted.names, prune=wanted.prune)
@@ -441,6 +440,24 @@ class Dataset(Unpicklable):
             ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: an argument does not fit the columns.
         """
         return self._request(columns, self._predicate(where), limit, read_dictionary, access)
+
+    def _ask_keys(
+        self,
+        columns: Sequence[str | int] | None,
+        wanted: LookupKeys,
+        *,
+        limit: int | None = None,
+        read_dictionary: Sequence[str] = (),
+        access: Mapping[str, AccessPlan] | None = None,
+    ) -> ScanRequest:
+        """Return the request of a lookup. Errors are those of :meth:`_ask`; one about a key column says so."""
+        try:
+            return self._ask(columns, wanted.where, limit=limit, read_dictionary=read_dictionary, access=access)
+        except ColumnNotFoundError as error:
+            if error.column not in wanted.names:
+                raise
+            message = "a key names a column that the dataset does not have"
+            raise ColumnNotFoundError(message, column=error.column, hint=error.hint) from error
 
     async def _asked(
         self,

@@ -26,6 +26,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, joined
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
+from asyncpq.scan.foreign_names import EnteredAsync, foreign_name
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,
@@ -39,7 +40,7 @@ from asyncpq.scan.request import (
     where_steps,
 )
 from asyncpq.scan.stream import Scan
-from asyncpq.storage.base import RequestContext, Unpicklable, Validator
+from asyncpq.storage.base import RequestContext, Validator
 
 if TYPE_CHECKING:
     from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class File(Unpicklable):
+class File(EnteredAsync):
     """A Parquet object in a store, open for reading. Made by :meth:`asyncpq.Session.open_file`.
 
     Every method that reads may be called concurrently. ``columns`` are names of top-level columns, dotted
@@ -96,11 +97,7 @@ class File(Unpicklable):
         await self._source.handle.close()
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            from asyncpq.scan.foreign_names import foreign_name
-
-            return foreign_name(self, name)
+        __getattr__ = foreign_name
 
     # -- properties -------------------------------------------------------------------------------
 

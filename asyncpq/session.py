@@ -28,7 +28,8 @@ from asyncpq.opening.keywords import (
 )
 from asyncpq.opening.one_off import OneOff, SessionLoan
 from asyncpq.options import BuildOptions, DiskCacheOptions, SessionOptions, SharedCacheOptions
-from asyncpq.storage.base import RequestContext, Unpicklable
+from asyncpq.scan.foreign_names import EnteredAsync
+from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 # Each method imports the code that it alone needs: `import asyncpq` loads no reader of files, datasets or indexes.
@@ -66,7 +67,7 @@ def _hinting_at_many(url: str) -> Iterator[None]:
         raise
 
 
-class Session(Unpicklable):
+class Session(EnteredAsync):
     """Opens Parquet objects and shares caches, connections and threads between them.
 
     Use it as ``async with asyncpq.Session(...) as session``. It belongs to the event loop that it was

@@ -215,14 +215,23 @@ class RowSelection:
     limit: Limit = None
 
 
-def parse_columns(text: str | None) -> list[str] | None:
-    """Split a text such as ``a,b.c`` into names of columns. Returns None, which means all columns, if ``text`` is None.
+def parse_columns(text: str | None, schema: pa.Schema) -> list[str] | None:
+    """Split a text such as ``a,b.c`` into names of columns of ``schema``. Returns None, which means all columns, if
+    ``text`` is None.
 
-    Raises InvalidOptionError if there is no name in ``text``.
+    Raises InvalidOptionError if there is no name in ``text``, or spaces in place of commas.
     """
     names = None if text is None else [name for part in text.split(",") if (name := part.strip())]
     if names == []:
         raise InvalidOptionError("--columns has no column name", hint="Leave the option out to read all columns.")
+    known = set(schema.names)
+    for name in names or ():
+        words = name.split()
+        if name not in known and len(words) > 1 and known.issuperset(words):
+            raise InvalidOptionError(
+                f"--columns {name}: names of columns are separated by commas",
+                hint=f"Write --columns {','.join(words)}.",
+            )
     return names
 
 

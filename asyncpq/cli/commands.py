@@ -169,6 +169,15 @@ def _meant(error: Any) -> str | None:
 class ListedCommands(Commands):
     """The commands of the table. Each stands for its real command, which is loaded when a command line names it."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. A flag of completion stands alone: typer would ignore what follows it, such as the name
+        of another shell."""
+        flag, word = (*args, "", "")[:2]
+        flags = {name for option in self.get_params(ctx) if getattr(option, "is_flag", False) for name in option.opts}
+        if word and flag in flags.intersection(("--install-completion", "--show-completion")):
+            raise _UsageError(f"{flag} takes no value, such as {word}: it is for the current shell", ctx)
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name and the loaded command of ``args``, and the arguments that are left for it."""
         name, listed, rest = super().resolve_command(ctx, args)

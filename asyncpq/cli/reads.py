@@ -68,7 +68,7 @@ async def _write_scan(session: Session, source: ReadSource | IndexedSource, aske
             most = shown + 1 if form is RowFormat.TABLE and (limit is None or limit > shown) else limit
             total = target.num_rows if isinstance(target, File) and asked.where is None else None
             total = total if limit is None or total is None else min(limit, total)
-            async with target.scan(parse_columns(asked.columns), asked.where, limit=most) as scan:
+            async with target.scan(parse_columns(asked.columns, target.schema), asked.where, limit=most) as scan:
                 with row_writer(form, out.output, target.url, scan.schema, shown=shown, total=total) as writer:
                     async for batch in scan:
                         # In a thread: a pipe may be slow, and requests go on meanwhile.
@@ -83,7 +83,7 @@ async def lookup(session: Session, *, key: Keys, columns: Columns = None, source
     form = chosen_format(out)
     with _progress(session, form, out.output) as bars:
         async with opened(session, source) as target:
-            table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns))
+            table = await target.lookup(parse_keys(key, target.schema), parse_columns(columns, target.schema))
             bars.close()
             await _write(table, form, out.output, target)
 
@@ -101,10 +101,10 @@ async def take(
     form = chosen_format(out)
     async with opened(session, source) as target:
         if isinstance(target, File):
-            table = await target.take(rows, parse_columns(columns))
+            table = await target.take(rows, parse_columns(columns, target.schema))
         else:
             name = await only_file(target, "row numbers count the rows of one file")
-            table = await target.take([(name, row) for row in rows], parse_columns(columns))
+            table = await target.take([(name, row) for row in rows], parse_columns(columns, target.schema))
         await _write(table, form, out.output, target)
 
 

@@ -53,9 +53,10 @@ class _Read:
                 "--key cannot be combined with --where or --limit",
                 hint="Look up rows with --key, or filter them with --where and --limit.",
             )
+        columns = parse_columns(self.columns, target.schema)
         if self.key:
-            return {"columns": parse_columns(self.columns), "lookup": parse_keys(self.key, target.schema)}
-        return {"columns": parse_columns(self.columns), "where": self.where, "limit": self.limit}
+            return {"columns": columns, "lookup": parse_keys(self.key, target.schema)}
+        return {"columns": columns, "where": self.where, "limit": self.limit}
 
     def count_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for the ``why()`` of a count."""

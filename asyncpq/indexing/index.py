@@ -34,7 +34,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions, whole_number
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
-from asyncpq.storage.base import Unpicklable
+from asyncpq.scan.foreign_names import EnteredAsync
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ OLDER_THAN: Final = timedelta(days=7)
 _ORPHANS: Final = timedelta(days=1)
 
 
-class Index(Unpicklable):
+class Index(EnteredAsync):
     """An index of a dataset's files, made by :meth:`asyncpq.Session.build_index` or :meth:`asyncpq.Session.open_index`.
 
     Snapshots are immutable. Each change commits a new snapshot; any number of processes may commit concurrently.

@@ -75,13 +75,19 @@ class OneOff(AbstractAsyncContextManager[T], Generic[T]):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):  # copy, pickle and inspect look for such names
                 raise AttributeError(name)
-            raise AttributeError(
-                f"asyncpq.{self._name}(...) has no attribute {name!r}: it is a context manager. Write `async with "
-                f"asyncpq.{self._name}(...) as opened:`, and use opened.{name} in the block"
-            )
+            raise not_entered(f"asyncpq.{self._name}", name, "async with")
 
         def __exit__(self, *exc_info: object) -> None:
             """Do nothing: a plain ``with`` needs this method, or it fails before ``__enter__`` can raise its error."""
+
+
+def not_entered(call: str, name: str, keyword: str) -> AttributeError:
+    """Return the error for the attribute ``name`` of a context manager that ``keyword`` did not enter. ``call``: the
+    function that returned it."""
+    return AttributeError(
+        f"{call}(...) has no attribute {name!r}: it is a context manager. Write `{keyword} {call}(...) as opened:`, "
+        f"and use opened.{name} in the block"
+    )
 
 
 class SessionLoan(AbstractAsyncContextManager["Session"]):

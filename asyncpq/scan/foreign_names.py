@@ -1,8 +1,11 @@
-"""What other libraries call the verbs of files and datasets: asking for one says what it is called here."""
+"""Errors for code that is written as for other libraries: their verbs, and a plain ``with``, say what is right here."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from asyncpq.errors import UsageError
+from asyncpq.storage.base import Unpicklable
 
 _OURS: Final = {
     "aggregate": "count(where)",
@@ -45,3 +48,21 @@ def foreign_name(opened: Any, name: str) -> NoReturn:
     ours = _OURS.get(name)
     hint = "" if ours is None else f". Use {ours}"
     raise AttributeError(f"a {kind} has no attribute {name!r}{hint}", name=name, obj=opened)
+
+
+class EnteredAsync(Unpicklable):
+    """Base of what ``async with`` enters: a plain ``with`` raises a UsageError that says so."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers find this mistake themselves
+
+        def __enter__(self) -> NoReturn:
+            kind = type(self).__name__
+            raise UsageError(
+                f"a {kind} needs `async with`, but was used in a plain `with`",
+                hint="Without an event loop, use asyncpq.blocking, whose classes have the same names.",
+            )
+
+        def __exit__(self, *exc_info: object) -> None:
+            """Do nothing: a plain ``with`` needs this method, or it fails before ``__enter__`` can raise its error."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 import pyarrow as pa
 
@@ -17,12 +17,12 @@ from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
 from asyncpq.scan.file_planner import ScanPlanner
-from asyncpq.storage.base import Unpicklable
+from asyncpq.scan.foreign_names import EnteredAsync
 
 _MAX_COMBINED: Final = 64  # tables that are combined to one
 
 
-class RecordBatchStream(Unpicklable):
+class RecordBatchStream(EnteredAsync):
     """The batches of a scan. Enter it once and iterate inside; leaving the block, an error or a cancellation ends the
     scan.
 
@@ -100,6 +100,14 @@ class RecordBatchStream(Unpicklable):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:  # type checkers find this mistake themselves
+
+        def __await__(self) -> Generator[Any, Any, NoReturn]:
+            raise UsageError(
+                "a scan is entered, not awaited",
+                hint=f"Write `async with {self._of}.scan(...) as scan:`. `await {self._of}.read(...)` returns a table.",
+            )
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         self._require_entered()

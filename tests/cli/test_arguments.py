@@ -85,11 +85,15 @@ def test_an_unknown_column_is_named_with_those_that_are_there() -> None:
 
 
 def test_columns() -> None:
-    assert parse_columns(None) is None
-    assert parse_columns("a, b.c,") == ["a", "b.c"]
+    schema = pa.schema([(name, pa.int64()) for name in ("a", "b", "a b", "user", "price")])
+    assert parse_columns(None, schema) is None
+    assert parse_columns("a, b.c,", schema) == ["a", "b.c"]
+    assert parse_columns("a b,no such", schema) == ["a b", "no such"]
     for nothing in ("", " ,"):  # an empty variable of a shell, not a wish for rows without columns
         with pytest.raises(InvalidOptionError, match="has no column name"):
-            parse_columns(nothing)
+            parse_columns(nothing, schema)
+    with pytest.raises(InvalidOptionError, match=r"separated by commas\. Write --columns user,price\."):
+        parse_columns("a,user  price", schema)
 
 
 GROUP = Group("commands", "Commands of the tests.")

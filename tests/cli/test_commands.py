@@ -163,6 +163,8 @@ def test_an_unknown_command_is_wrong_usage() -> None:
     [
         (["frobnicate"], "no such command 'frobnicate'"),
         (["index", "frobnicate"], "no such command 'frobnicate'"),
+        (["--install-completion", "fsh"], "--install-completion takes no value, such as fsh: it is for the current"),
+        (["--show-completion", "zsh"], "--show-completion takes no value, such as zsh: it is for the current shell."),
         (["query"], "missing argument 'URL'"),
         (["query", "x.parquet", "--nope"], "no such option: --nope"),
         (["query", "x.parquet", "--limit", "abc"], "invalid value for '-n' / '--limit': it must be a whole number."),

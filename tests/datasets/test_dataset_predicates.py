@@ -77,6 +77,21 @@ async def test_errors_are_raised_all_the_same(folder: Path, where: Expression, e
             await dataset.count(where)
 
 
+async def test_an_unknown_key_is_told_as_a_key(folder: Path) -> None:
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(folder))
+        for read in (
+            dataset.lookup({"aa": 1}),
+            dataset.lookup({"a": [1], "aa": [1]}, with_keys=True),
+            dataset.plan(lookup={"aa": 1}),
+            dataset.why(lookup={"aa": 1}),
+        ):
+            with pytest.raises(ColumnNotFoundError, match=r"^a key names a column .* column 'aa'\. Did you mean 'a'"):
+                await read
+        with pytest.raises(ColumnNotFoundError, match="the dataset has no such column; column 'aa'"):
+            await dataset.lookup({"a": 1}, ["aa"])
+
+
 async def test_times_relative_to_now(folder: Path) -> None:
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(str(folder))

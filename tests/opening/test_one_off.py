@@ -394,9 +394,12 @@ async def test_a_build_tells_each_file_once_and_logs_how_it_goes_on(
         assert [event.files_done for event in events] == [*range(1, FILES + 1)]
 
 
-def test_an_opening_that_is_not_entered_has_no_methods(lake: Path) -> None:
-    opening: Any = asyncpq.open_file(lake / "00.parquet")
-    with pytest.raises(AttributeError, match="is a context manager"):
+@pytest.mark.parametrize("module", [asyncpq, blocking])
+@pytest.mark.parametrize("name", ["open_file", "open_dataset"])
+def test_an_opening_that_is_not_entered_has_no_methods(lake: Path, module: Any, name: str) -> None:
+    opening: Any = getattr(module, name)(lake / "00.parquet")
+    keyword = "async with" if module is asyncpq else "with"
+    with pytest.raises(AttributeError, match=rf"is a context manager. Write `{keyword} {module.__name__}\.{name}\("):
         opening.read()
     assert not hasattr(opening, "_unknown")
     with pytest.raises(TypeError, match="cannot be pickled or copied"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,3 +44,33 @@ def test_the_blocking_forms_say_it_too(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
     with asyncpq.blocking.open_dataset(tmp_path) as dataset, pytest.raises(AttributeError, match=r"Use read\("):
         dataset.to_table()  # type: ignore[attr-defined]
+
+
+async def test_a_plain_with_leads_to_async_with(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"id": [1]}), lake / "a.parquet")
+    async with asyncpq.Session() as session:
+        file, dataset = await session.open_file(lake / "a.parquet"), await session.open_dataset(lake)
+        index = await session.build_index(lake, [asyncpq.indexing.Bounds("id")], at=str(tmp_path / "index"))
+        opened: list[Any] = [session, file, dataset, index, file.scan(), dataset.scan()]
+        for entered in opened:
+            with pytest.raises(asyncpq.UsageError, match=rf"^a {type(entered).__name__} needs `async with`"), entered:
+                pass
+
+
+async def test_a_scan_is_not_awaited(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    async with asyncpq.Session() as session:
+        scans: list[Any] = [(await session.open_file(tmp_path / "a.parquet")).scan()]
+        scans.append((await session.open_dataset(tmp_path)).scan())
+        for scan in scans:
+            with pytest.raises(asyncpq.UsageError, match=r"Write `async with (file|dataset)\.scan\(...\)"):
+                await scan
+
+
+async def test_blocking_forms_in_async_with_lead_to_the_others(tmp_path: Path) -> None:
+    session: Any = asyncpq.blocking.Session()
+    with pytest.raises(asyncpq.UsageError, match="needs a plain `with`, but was used in `async with`"):
+        async with session:
+            pass
