@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from asyncpq.caching.memory import MemoryCache
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from asyncpq.caching.disk import DiskCache
     from asyncpq.caching.shared import SharedCache
     from asyncpq.dataset import Dataset
-    from asyncpq.distributed.rewrites import RewriteResult
+    from asyncpq.distributed.optimize import RewriteResult
     from asyncpq.file import File
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.kinds import IndexKind
@@ -167,9 +166,7 @@ class Session(EnteredAsync):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     async def _preload(self) -> None:
@@ -453,8 +450,8 @@ class Session(EnteredAsync):
             StoreError: a store failed; written files are deleted if possible.
         """
         check_keywords("optimize()", options, OptimizeKeywords, others=("sort_by",))
-        await self._ready("asyncpq.distributed.rewrites")
-        from asyncpq.distributed.rewrites import optimize_here
+        await self._ready("asyncpq.distributed.optimize")
+        from asyncpq.distributed.optimize import optimize_here
 
         given: Any = dict(options)
         progress, workers = given.pop("progress", False), given.pop("workers", 1)

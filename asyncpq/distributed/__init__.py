@@ -9,7 +9,7 @@ The way of a scan: ``scan_planning`` opens what must be opened, and says which r
 ``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them; ``engine_scans`` and ``footers`` are
 for an engine's rules. :func:`build_index` runs the steps of ``build_steps`` as the tasks of
 ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which tasks write and the planner commits, and
-:func:`plan_optimize` sorts the rows of a dataset for one (``rewrites``). :func:`plan_join` makes a :class:`JoinTask`
+:func:`plan_optimize` sorts the rows of a dataset for one (``optimize``). :func:`plan_join` makes a :class:`JoinTask`
 that looks up keys; :class:`NewFiles` follows a folder in batches.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncpq.distributed.join_tasks import JoinKey, JoinTask
     from asyncpq.distributed.lake_writes import LakeWrite, SourceFiles, WrittenPart, plan_write, vacuum_lake
     from asyncpq.distributed.new_files import NewFiles
-    from asyncpq.distributed.rewrites import plan_optimize
+    from asyncpq.distributed.optimize import plan_optimize
     from asyncpq.distributed.row_order import ZOrder
     from asyncpq.distributed.scan_planning import PlannedChunk, PlanningJobs, ScanTask, ScanTasks, plan_scan, plan_tasks
     from asyncpq.distributed.scan_tasks import TaskScan, read_task
@@ -49,7 +49,7 @@ _NAMES: Final = {
     "join_tasks": ("JoinKey", "JoinTask"),
     "lake_writes": ("LakeWrite", "SourceFiles", "WrittenPart", "plan_write", "vacuum_lake"),
     "new_files": ("NewFiles",),
-    "rewrites": ("plan_optimize",),
+    "optimize": ("plan_optimize",),
     "row_order": ("ZOrder",),
     "scan_planning": ("PlannedChunk", "PlanningJobs", "ScanTask", "ScanTasks", "plan_scan", "plan_tasks"),
     "scan_tasks": ("TaskScan", "read_task"),

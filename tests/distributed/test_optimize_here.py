@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import asyncpq
 import asyncpq.blocking
 from asyncpq import col
-from asyncpq.distributed.rewrites import RowDigest
+from asyncpq.distributed.optimize import RowDigest
 from asyncpq.distributed.row_order import RowOrder
 from asyncpq.errors import (
     ColumnNotFoundError,

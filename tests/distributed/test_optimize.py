@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.distributed import close_workers, plan_optimize, rewrites
-from asyncpq.distributed.rewrites import LakeRewrite, RewriteTask, RowDigest, SortTask, Tally
+from asyncpq.distributed import close_workers, optimize, plan_optimize
+from asyncpq.distributed.optimize import LakeRewrite, RewriteTask, RowDigest, SortTask, Tally
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectChangedError, ObjectNotFoundError
 
 _FILES, _ROWS = 6, 700
@@ -26,9 +26,9 @@ _FILES, _ROWS = 6, 700
 
 @pytest.fixture(autouse=True)
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(rewrites, "_TASK_BYTES", 20_000)
-    monkeypatch.setattr(rewrites, "_PIECE_BYTES", 10_000)
-    monkeypatch.setattr(rewrites, "_LEAST_RANGE_BYTES", 20_000)
+    monkeypatch.setattr(optimize, "_TASK_BYTES", 20_000)
+    monkeypatch.setattr(optimize, "_PIECE_BYTES", 10_000)
+    monkeypatch.setattr(optimize, "_LEAST_RANGE_BYTES", 20_000)
     yield
     close_workers()
 
