@@ -26,7 +26,8 @@ from valkey.asyncio.connection import ConnectionPool, SSLConnection, UnixDomainS
 from valkey.exceptions import ResponseError, ValkeyError
 
 from asyncpq.errors import InvalidOptionError, StoreError
-from asyncpq.storage.threads import connect, end_tasks, look_up
+from asyncpq.storage.hosts import connect, look_up
+from asyncpq.storage.threads import end_tasks
 from asyncpq.waiting import wait_futures
 
 Reply = bytes | int | list[Any] | ResponseError | None

@@ -1,7 +1,7 @@
 """An object behind the caches: finds its current version, validates it, and loads its footer.
 
 ``Freshness`` knows the version that was last seen and says how long it may be used without validation;
-``storage/responses.py`` and ``storage/local.py`` check responses, and so detect that an object was replaced.
+``storage/response_checks.py`` and ``storage/local.py`` check responses, and so detect that an object was replaced.
 
 The first GET is a suffix range without a HEAD: its response gives footer, most indexes, size and ETag. Its bytes are
 kept, so indexes, and pages of small objects, are cut out of them without a request.
@@ -20,7 +20,6 @@ from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import (
     AsyncpqError,
     CorruptFileError,
-    FormatError,
     InvalidResponseError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -29,7 +28,8 @@ from asyncpq.errors import (
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.prices import Burst, Measured, Prices
-from asyncpq.objects.runtime import Runtime, TailSizes
+from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.tail_sizes import needed_tail
 from asyncpq.objects.version import Decryption, FileVersion, KnownVersion, ObjectVersion
 from asyncpq.options import CachePolicy
 from asyncpq.parquet.metadata import (
@@ -453,7 +453,7 @@ class ObjectSource:
             raise error.locate(url=self.handle.url) from error.__cause__
         self.keep(version)
         if packed is None:
-            runtime.tail_sizes.learn(self._tail_hint, _needed_tail(version), self.handle.url)
+            runtime.tail_sizes.learn(self._tail_hint, needed_tail(version), self.handle.url)
             runtime.memory.put(version.tail_key, Tail(tail.start, data), len(data))
         self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)
@@ -579,22 +579,3 @@ class ObjectSource:
         """Learn from a round of requests; see :meth:`PriceBook.learn`."""
         if self._initial_prices is None:
             self.runtime.price_book.learn(self.handle.server or self._protocol, measured)
-
-
-def _needed_tail(version: FileVersion) -> int:
-    """Return how many bytes from the end of the object hold footer and indexes, estimated from the indexes of the first
-    row group.
-
-    Indexes far from the footer do not count: they lie beside their row groups.
-    """
-    start = version.footer_start
-    groups = version.metadata.row_groups
-    if groups and groups[0].num_columns:
-        try:
-            first = groups[0].chunk(0)
-        except FormatError:  # a broken or encrypted column; others can be read
-            return version.size - start
-        for offset in (first.column_index_offset, first.offset_index_offset):
-            if offset is not None and version.size - TailSizes.MAX_LEARNT_BYTES <= offset < start:
-                start = offset
-    return version.size - start

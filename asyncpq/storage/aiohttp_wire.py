@@ -15,10 +15,10 @@ from yarl import URL
 
 from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError
 from asyncpq.storage.base import closed_store
+from asyncpq.storage.hosts import look_up
 from asyncpq.storage.http1 import Body, HeadTooLongError, ProtocolError, Receiver, TlsExpectedError
-from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.response_checks import RangeRequest
 from asyncpq.storage.retries import RetryableError
-from asyncpq.storage.threads import look_up
 from asyncpq.storage.wire import (
     KEEPALIVE_S,
     DirectWire,

@@ -58,7 +58,7 @@ from asyncpq.storage.base import (
 )
 from asyncpq.storage.foreign_calls import ForeignCall, ForeignCalls
 from asyncpq.storage.limits import ConnectionLimiter, ListingLimit
-from asyncpq.storage.responses import RangeRequest, changed, empty, gone
+from asyncpq.storage.response_checks import RangeRequest, changed, empty, gone
 from asyncpq.storage.retries import RETRYABLE_STATUSES, Attempts, RetryableError, RetryBudget
 from asyncpq.storage.threads import CLOSE_S, Threads, results_of
 from asyncpq.storage.urls import (

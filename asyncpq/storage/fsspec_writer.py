@@ -19,7 +19,7 @@ from asyncpq.storage.base import (
     time_of_probe,
 )
 from asyncpq.storage.fsspec import FsspecStore, modified_of
-from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.response_checks import RangeRequest
 from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 

@@ -54,7 +54,7 @@ from asyncpq.storage.base import (
     closed_store,
 )
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     COMPARED,
     SIZE_FIRST,
     UNKNOWN_SIZE,

@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from asyncpq.records import NamedTuple
-from asyncpq.storage.threads import Address, connect, look_up
+from asyncpq.storage.hosts import Address, connect, look_up
 from asyncpq.waiting import wait_futures
 
 _MAX_LINE_BYTES = 8 * 1024

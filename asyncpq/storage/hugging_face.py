@@ -21,7 +21,7 @@ from asyncpq.options import RetryOptions
 from asyncpq.storage.base import FirstNames, ListedObject, RequestContext, StoreLimits, Unpicklable, Wants
 from asyncpq.storage.http import HttpObject, HttpStore
 from asyncpq.storage.limits import ListingLimit, PageSequence
-from asyncpq.storage.responses import MAX_SIZE
+from asyncpq.storage.response_checks import MAX_SIZE
 from asyncpq.storage.urls import FOLDER_HINT, safe_url, split_url, unknown_option, word_set
 
 _ENDPOINT: Final = "https://huggingface.co"

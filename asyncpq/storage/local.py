@@ -46,7 +46,7 @@ from asyncpq.storage.base import (
     closed_store,
     may_change_unseen,
 )
-from asyncpq.storage.responses import RangeRequest, changed, empty
+from asyncpq.storage.response_checks import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import FOLDER_HINT, local_path, safe_url, split_url, unknown_option
 from asyncpq.waiting import wait_futures

@@ -6,8 +6,8 @@ the checks of responses are asyncpq's, in ``transport`` and ``responses``. A GET
 server that ignores If-Match is detected by the ETag of its response.
 
 obstore returns no response heads. So its results are written as the head that the server must have sent, and
-:mod:`asyncpq.storage.responses` checks it like any other. Its exceptions become statuses or typed errors: their texts
-quote urls and documents, which may hold secrets, and are never shown.
+:mod:`asyncpq.storage.response_checks` checks it like any other. Its exceptions become statuses or typed errors: their
+texts quote urls and documents, which may hold secrets, and are never shown.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from asyncpq.storage.base import (
 )
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import ListingLimit
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     COMPARED,
     SIZE_FIRST,
     TRANSIENT,

@@ -19,7 +19,7 @@ from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.limits import ConnectionLimiter, Watch, Watchdog
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     ERROR_BODY_BYTES,
     UNKNOWN_SIZE,
     ExpectedBody,

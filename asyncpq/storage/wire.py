@@ -15,7 +15,7 @@ from asyncpq.errors import AsyncpqError, Hint, InvalidOptionError, InvalidRespon
 from asyncpq.records import NamedTuple
 from asyncpq.storage.base import closed_store
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
-from asyncpq.storage.responses import RangeRequest, is_s3, other_scheme
+from asyncpq.storage.response_checks import RangeRequest, is_s3, other_scheme
 from asyncpq.storage.retries import RetryableError
 
 DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import ObjectChangedError
 from asyncpq.storage.base import GRAIN_S, Guarantee, Validator, http_date_s, info_time_s, may_change_unseen
-from asyncpq.storage.responses import RangeRequest, check_range_response
+from asyncpq.storage.response_checks import RangeRequest, check_range_response
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import new_context, open_test_store
 

@@ -39,7 +39,7 @@ from asyncpq.errors import (
 from asyncpq.storage.base import Guarantee, ObjectExistsError, Store, StoredObject, writable
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.obstore import ObstoreBucket, ObstoreExchange
-from asyncpq.storage.responses import COMPARED, SIZE_FIRST, RangeRequest
+from asyncpq.storage.response_checks import COMPARED, SIZE_FIRST, RangeRequest
 from asyncpq.storage.retries import RetryableError
 from asyncpq.testing import CATALOGUE, Fault, ObjectServer, Scene
 from tests.leaks import assert_back_to, held

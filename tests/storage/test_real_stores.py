@@ -29,7 +29,7 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing import FolderBackend, Footers, Keys
 from asyncpq.storage.base import WritableStore, writable
-from asyncpq.storage.responses import SIZE_FIRST
+from asyncpq.storage.response_checks import SIZE_FIRST
 from tests.costs import cost_of
 from tests.parquet_bytes import parquet_bytes
 from tests.real_stores import STORES, RealStore

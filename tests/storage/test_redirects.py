@@ -7,7 +7,7 @@ from yarl import URL
 
 from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.http import Redirect, RedirectTarget, next_target
-from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.response_checks import RangeRequest
 
 REQUEST = RangeRequest(0, 10, "https://data.example/a/b.parquet")
 

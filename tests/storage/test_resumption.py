@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.base import Validator
-from asyncpq.storage.responses import UNKNOWN_SIZE, ExpectedBody, RangeRequest
+from asyncpq.storage.response_checks import UNKNOWN_SIZE, ExpectedBody, RangeRequest
 from asyncpq.storage.transport import Resumption
 
 DATA = random.Random(1).randbytes(1000)

@@ -14,7 +14,7 @@ import pytest
 import asyncpq
 from asyncpq.storage import open_store
 from asyncpq.storage.base import StoreLimits, Validator
-from asyncpq.storage.responses import strong_etag
+from asyncpq.storage.response_checks import strong_etag
 from asyncpq.storage.s3.sigv4 import Credentials, Signer
 from tests.parquet_bytes import parquet_bytes
 

@@ -10,7 +10,7 @@ import pytest
 import asyncpq
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError, StoreError
 from asyncpq.storage.base import Guarantee, RequestContext, Store
-from asyncpq.storage.responses import COMPARED, SIZE_FIRST, TraitsByHost
+from asyncpq.storage.response_checks import COMPARED, SIZE_FIRST, TraitsByHost
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
 from tests.faults.operations import parquet
 from tests.store_backends import DATA, new_context, open_test_store

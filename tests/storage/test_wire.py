@@ -13,7 +13,7 @@ from yarl import URL
 import asyncpq
 from asyncpq.errors import InvalidOptionError, TransportError
 from asyncpq.storage import http1
-from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.response_checks import RangeRequest
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.wire import DirectWire, connection_failure, read_body
 from asyncpq.testing import ObjectServer

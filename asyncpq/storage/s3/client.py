@@ -47,7 +47,7 @@ from asyncpq.storage.aiohttp_wire import HostResolver, aiohttp_failure
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 from asyncpq.storage.http import RedirectedError
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     EXPIRED,
     LISTING_HINT,
     READING_HINT,

@@ -17,9 +17,9 @@ from cachetools import LRUCache
 
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
 from asyncpq.records import dataclass
-from asyncpq.storage.base import RequestContext, Unpicklable, http_date_s
+from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     EXPIRED,
     READING_HINT,
     ExpectedBody,
@@ -188,7 +188,7 @@ class SignedExchange:
         self._signer = signer = signers.signer(route.region)
         late = bucket.customer_key if self.has_content else None
         if signer is not None:
-            now, digest = time.time() + signers.clock_offset_s, self.payload_sha256
+            now, digest = signers.now_s(), self.payload_sha256
             lines = signer.sign(method, route.host, path, query, headers, now=now, payload_sha256=digest, late=late)
         else:
             lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + (late.lines if late else "")
@@ -222,11 +222,7 @@ class SignedExchange:
                 route.move(region)
             return True
         if code == "RequestTimeTooSkewed" and self._once("clock"):
-            store_s = http_date_s(headers.get("date"))
-            if store_s is None:
-                return False
-            signers.clock_offset_s = store_s - time.time()
-            return True
+            return signers.correct_clock(headers.get("date"))
         if code in EXPIRED and signer is not None and self._once("credentials"):
             self._expired = signer
             return True

@@ -20,7 +20,7 @@ from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, InvalidResponseError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator, http_date_s
-from asyncpq.storage.responses import ExpectedBody, RangeRequest
+from asyncpq.storage.response_checks import ExpectedBody, RangeRequest
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.direct import ANSWER_BYTES, DirectBucket, SignedExchange
 from asyncpq.storage.s3.sigv4 import REFRESH_S, Credentials, canonical_query
@@ -194,4 +194,4 @@ class _CreateSession(SignedExchange):
                 "must support S3 Express One Zone.",
             ) from None
         now_s = http_date_s(self._date)
-        self.lasts_s = expires_s - (time.time() + self._bucket.signers.clock_offset_s if now_s is None else now_s)
+        self.lasts_s = expires_s - (self._bucket.signers.now_s() if now_s is None else now_s)

@@ -29,7 +29,7 @@ from asyncpq.errors import InvalidResponseError
 from asyncpq.records import LazyRecords, dataclass
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.limits import ListingLimit, PageSequence
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     LISTING_HINT,
     ExpectedBody,
     RangeRequest,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from asyncpq.errors import CredentialsError
 from asyncpq.records import NamedTuple, dataclass
-from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.base import Unpicklable, http_date_s
 
 REFRESH_S = 30.0  # time for which credentials count as recent
 
@@ -239,7 +239,20 @@ class Signers(Unpicklable):
         self._fetched_at: float | None = None
         self._signers: dict[str, Signer] = {}
         self._identity = "anonymous"
-        self.clock_offset_s: float = 0.0  # seconds by which the store's clock is ahead
+        self._clock_offset_s = 0.0  # seconds by which the store's clock is ahead
+
+    def now_s(self) -> float:
+        """Return the store's time, as far as it is known, in seconds since 1970. Signatures have it."""
+        return time.time() + self._clock_offset_s
+
+    def correct_clock(self, date: str | None) -> bool:
+        """Take over the store's time after it has refused this host's. ``date``: the Date header of the refusal. Return
+        whether it has the time."""
+        store_s = http_date_s(date)
+        if store_s is None:
+            return False
+        self._clock_offset_s = store_s - time.time()
+        return True
 
     def are_fresh(self) -> bool:
         """Return whether the credentials were fetched recently; if not, call :meth:`refresh` before :meth:`signer`."""

@@ -35,7 +35,7 @@ from asyncpq.storage.base import (
     time_of_probe,
 )
 from asyncpq.storage.limits import ListingLimit
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     COMPARED,
     SIZE_FIRST,
     UNKNOWN_SIZE,

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from asyncpq.errors import AsyncpqError, StoreError, TransportError
 from asyncpq.records import dataclass
 from asyncpq.storage.base import ObjectExistsError, RequestContext, StoredObject, Validator, cannot_create, is_gone
-from asyncpq.storage.responses import WRITING_HINT, ExpectedBody, RangeRequest, error_in_200, parse_error
+from asyncpq.storage.response_checks import WRITING_HINT, ExpectedBody, RangeRequest, error_in_200, parse_error
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.direct import ANSWER_BYTES, DirectBucket, SignedExchange
 from asyncpq.storage.s3.sigv4 import canonical_query

@@ -23,7 +23,7 @@ from asyncpq.errors import (
 )
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits, Validator
-from asyncpq.storage.responses import RangeRequest, error_for, parse_error, parse_region
+from asyncpq.storage.response_checks import RangeRequest, error_for, parse_error, parse_region
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.s3.client import fallback_reason
 from asyncpq.storage.s3.sigv4 import Credentials, Route, Signer, Signers, host_in_region

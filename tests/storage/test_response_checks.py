@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
 from asyncpq.storage.base import Guarantee, Validator
-from asyncpq.storage.responses import (
+from asyncpq.storage.response_checks import (
     UNKNOWN_SIZE,
     ExpectedBody,
     RangeIgnoredError,
