@@ -56,7 +56,7 @@ from asyncpq.pruning.derived_conditions import (
 from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zone_maps import FileBounds, KnownValues, ZonedColumn, Zones, file_zones, rows_where, value_zones
-from asyncpq.scan.page_planner import row_group_zone
+from asyncpq.scan.fetch_planner import row_group_zone
 from asyncpq.storage.base import Validator
 
 

@@ -5,6 +5,8 @@ both are read page by page. A leaf in structs decodes to struct arrays with one 
 counts these structs, and is 0 for a flat column.
 
 Pages of dictionary indices are decoded to indices. Their dictionary is decoded once for the chunk, and cached alone.
+
+The chunks of a flat column in many small files are decoded together, by one call of pyarrow's reader.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from asyncpq.checkpoints import checkpoint
 from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import (
     FEW_ROWS,
@@ -30,6 +33,7 @@ from asyncpq.decoding.arrow import (
     read_column,
     take,
     typed_error,
+    value_bits,
 )
 from asyncpq.decoding.decoded_size import LeafSize, ValueSlot, largest_value
 from asyncpq.decoding.field_types import dictionary_type, encode_schema, field_types
@@ -59,6 +63,7 @@ from asyncpq.decoding.page import (
 from asyncpq.decoding.splice import (
     ChunksTemplate,
     FooterTemplate,
+    WholeChunk,
     bytes_template,
     dictionary_as_data_page,
     identity_dictionary,
@@ -67,7 +72,13 @@ from asyncpq.decoding.splice import (
 )
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.chunk_pages import PageHeader, header_contradiction
+from asyncpq.parquet.chunk_pages import (
+    NeedMore,
+    PageHeader,
+    check_page_header,
+    decode_page_header,
+    header_contradiction,
+)
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
 from asyncpq.parquet.page_index import PageLocationError
@@ -78,6 +89,10 @@ _SEARCHED_BYTES = 1 << 20  # of pages that are searched at once
 # Approximate bytes of a decoder, and of each template that it makes: lookups of single values make none.
 _DECODER_WEIGHT = 700
 _TEMPLATE_WEIGHT = 1200
+# Of the chunks of small files that are decoded together:
+_SMALL_CHUNK_BYTES = 1 << 20  # decoded
+_LEVEL_BYTES = 8  # of a value, while it is decoded
+_CODECS = frozenset(map(int, Codec)) - {Codec.LZO, Codec.LZ4}
 
 
 @dataclass(slots=True)
@@ -604,3 +619,103 @@ def leaf_decoder(
     return (
         version.derived(("decoder", ordinal, as_dictionary, *sorted(extensions)), make, weight=_DECODER_WEIGHT) or None
     )
+
+
+class SmallFile(NamedTuple):
+    """A version of a small file, and its bytes from ``start`` on."""
+
+    version: FileVersion
+    start: int
+    data: memoryview
+
+
+def is_decoded_together(leaf: Leaf) -> bool:
+    """Return whether :func:`decode_together` may decode the chunks of a leaf column."""
+    return leaf.is_flat and leaf.physical_type is not PhysicalType.INT96
+
+
+def decode_together(
+    files: Sequence[SmallFile], decoder: LeafDecoder, *, verify_crc: bool, most_bytes: int
+) -> tuple[pa.Array, list[int]] | None:
+    """Decode a flat leaf column of many small files at once: return its values in all rows, in order, and the number of
+    data pages of each file; None if a chunk is unusual.
+
+    Args:
+        files: have equal schemas, and the same writer.
+        decoder: of the leaf in one of them.
+        most_bytes: that they may decode to; for more, the result is None.
+
+    Raises:
+        AsyncpqError: a file is damaged.
+    """
+    leaf, template = decoder.leaf, decoder.chunks_template
+    value_bytes = value_bits(decoder.arrow_type) // 8 + _LEVEL_BYTES
+    chunks: list[WholeChunk] = []
+    num_pages: list[int] = []
+    for version, start, data in files:
+        checkpoint()
+        pages_of_file = 0
+        for group in version.metadata.row_groups:
+            if not group.num_rows:
+                continue
+            chunk = version.chunk(group.ordinal, leaf.index)
+            if chunk.start < start:
+                return None
+            content = data[chunk.start - start : chunk.stop - start]
+            sizes = _chunk_pages(content, chunk, leaf, group.num_rows, value_bytes)
+            if sizes is None:
+                return None
+            dictionary_bytes, pages, size = sizes
+            most_bytes -= size
+            if most_bytes < 0:
+                return None
+            chunks.append(WholeChunk(chunk, content, dictionary_bytes, group.num_rows))
+            pages_of_file += pages
+        num_pages.append(pages_of_file)
+    column = read_column(template.splice(chunks), verify_crc=verify_crc)
+    values = join(column.chunks, column.type)
+    num_rows = sum([chunk.num_rows for chunk in chunks])
+    if len(values) != num_rows or values.type != decoder.arrow_type:
+        raise CorruptFileError(f"pages have {len(values)} rows, expected {num_rows}", column=leaf.dotted)
+    return values, num_pages
+
+
+def _chunk_pages(
+    data: memoryview, chunk: ColumnChunk, leaf: Leaf, num_rows: int, value_bytes: int
+) -> tuple[int, int, int] | None:
+    """Check the page headers of a chunk; return the size of its dictionary page, the number of its data pages, and the
+    most bytes that they decode to. None if the chunk is unusual, or may decode to many bytes. Raises CorruptFileError
+    if headers contradict the footer.
+
+    ``value_bytes``: of a value, decoded, without the bytes of a text.
+    """
+    if chunk.codec not in _CODECS or chunk.num_values != num_rows:
+        return None
+    position = values = pages = dictionary_bytes = entries_bytes = 0
+    size = num_rows * value_bytes
+    has_lengths = chunk.physical_type is PhysicalType.BYTE_ARRAY
+    while position < len(data):
+        header = decode_page_header(data, position, max_bytes=_SMALL_CHUNK_BYTES, complete=True)
+        if isinstance(header, NeedMore):
+            return None
+        check_page_header(header, chunk=chunk, leaf=leaf)
+        if header_contradiction(header, chunk, repeated=False) is not None:
+            return None
+        if header.type is PageType.DICTIONARY_PAGE:
+            if position or header.num_values > header.uncompressed_size:
+                return None
+            dictionary_bytes, entries_bytes = header.page_size, header.uncompressed_size
+        else:
+            if header.encoding in DICTIONARY_ENCODINGS:
+                if not dictionary_bytes:
+                    return None
+                size += header.num_values * entries_bytes * has_lengths
+            elif header.encoding in (Encoding.ALP, Encoding.DELTA_BYTE_ARRAY):
+                return None
+            values += header.num_values
+            pages += 1
+        size += header.uncompressed_size
+        if size > _SMALL_CHUNK_BYTES:
+            return None
+        position += header.page_size
+    return (dictionary_bytes, pages, size) if position == len(data) and values == num_rows else None

@@ -6,8 +6,8 @@ import asyncio
 import math
 import os
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from contextvars import Context
 from copy import copy
@@ -28,6 +28,7 @@ from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics, measuring
 from asyncpq.objects.fair_threads import FairThreads
 from asyncpq.objects.prices import PriceBook
+from asyncpq.objects.tail_sizes import TailSizes
 from asyncpq.options import SessionOptions
 from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage import client_module, open_store
@@ -141,54 +142,6 @@ class ByteBudget:
                 self.used += amount
                 future.set_result(None)
             self._waiting.popleft()
-
-
-class TailSizes:
-    """Guesses the size of the first GET of an object, from the tails (footer and indexes) of similar objects.
-
-    Objects of one folder mostly have similar footers, and share a tail-size hint (``tail_hint``). The guess is one of
-    the recent tails with that hint plus a quarter: that with which these would have cost least, in bytes fetched and
-    second requests. So one large footer does not make all others fetch as much. For a new hint the guess is the
-    option's default. After one tail it is at most that, since files that are opened at once would all fetch as much
-    before the second tail is known. An object that was opened before is guessed by its own tail.
-    """
-
-    MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
-    _MAX_FOLDERS = 1024
-    _RECENT = 16
-    _SECOND_REQUEST_BYTES = 2 << 20  # fetched in the time that a second request takes, at 20 ms and 100 MB/s
-
-    def __init__(self, default: int) -> None:
-        self._default = default
-        self._seen: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()  # sizes, and the guesses made of them
-        self._own: LRUCache[str, tuple[int, int]] = LRUCache(self._MAX_FOLDERS)  # by url
-
-    def guess(self, tail_hint: str, url: str = "") -> int:
-        """Return how many bytes to fetch from the end of the object ``url``, which has the hint ``tail_hint``."""
-        seen: Collection[tuple[int, int]] = self._seen.get(tail_hint, ())
-        if (own := self._own.get(url)) is not None:
-            seen = (own,)
-        elif len(seen) <= 1 and all(size >= self._default for size, _ in seen):
-            return self._default
-        guesses = {guess for _, guess in seen}
-        # mostly there is one, as the files of a folder have similar footers
-        guess = guesses.pop() if len(guesses) == 1 else min(guesses, key=lambda guess: (self._cost(guess, seen), guess))
-        return min(guess, max(self._default, self.MAX_LEARNT_BYTES))
-
-    def _cost(self, guess: int, seen: Iterable[tuple[int, int]]) -> int:
-        """Return what the tails of the sizes ``seen`` would have cost with this guess."""
-        return sum([guess if size <= guess else size + self._SECOND_REQUEST_BYTES for size, _ in seen])
-
-    def learn(self, tail_hint: str, needed: int, url: str = "") -> None:
-        """Record that footer and indexes of the object ``url``, with this hint, were in its last ``needed`` bytes."""
-        sized = (needed, -(-needed * 5 // 4 // 4096) * 4096)
-        if url:
-            self._own[url] = sized
-        seen = self._seen.setdefault(tail_hint, deque(maxlen=self._RECENT))
-        seen.append(sized)
-        self._seen.move_to_end(tail_hint)
-        while len(self._seen) > self._MAX_FOLDERS:
-            self._seen.popitem(last=False)
 
 
 class Deadlines:

@@ -24,7 +24,7 @@ from asyncpq.objects.bloom_filters import ChunkFilter
 from asyncpq.objects.page_indexes import IndexedChunk
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import DECODED_AHEAD, ColumnPlan, FetchPlan, RowGroupPlan, estimate
-from asyncpq.objects.runtime import TailSizes
+from asyncpq.objects.tail_sizes import TailSizes
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import KIB, MIB, LimitOptions
 from asyncpq.parquet.page_index import OffsetIndex
@@ -182,7 +182,7 @@ class LookupModel:
         return LookupCost(*[sum(values) / len(costs) for values in zip(*costs, strict=True)])
 
     def first_bytes(self, shape: Shape) -> int:
-        """Return the size of the first GET of a file, at its end (see ``objects.runtime.TailSizes``)."""
+        """Return the size of the first GET of a file, at its end (see ``objects.tail_sizes``)."""
         if not self.learns:
             return self.tail_bytes
         first = [group.chunks[0] for group in shape.groups[:1]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from asyncpq.errors import UsageError, install_hint
@@ -49,9 +48,7 @@ class ProgressBars:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The planner of one file: resolve names, compile the filter, plan pages; plan again when the object changes.
 
-``page_planner`` plans the pages, and decides whether a read takes one round of requests or two.
+``fetch_planner`` plans the pages, and decides whether a read takes one round of requests or two.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess
 from asyncpq.pruning.zone_maps import has_many_keys, narrowed
 from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
+from asyncpq.scan.fetch_planner import FetchPlanner, row_group_zone, row_group_zones
 from asyncpq.scan.file_scan import FileScan
-from asyncpq.scan.page_planner import PagePlanner, row_group_zone, row_group_zones
 from asyncpq.scan.request import BoundPredicate, ScanRequest, bind, where_steps
 from asyncpq.storage.base import RequestContext
 
@@ -182,7 +182,9 @@ class ScanPlanner:
             columns, prune = resolved.columns, self._prune
             if self._where is not None and type(self._where) is not Comparison:
                 columns, prune = self._covered(version, columns, self._where)
-            planner = PagePlanner(read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files)
+            planner = FetchPlanner(
+                read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files
+            )
             plan = await planner.plan()
         except AsyncpqError as error:
             source.describe(metrics)

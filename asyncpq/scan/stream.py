@@ -7,7 +7,6 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 import pyarrow as pa
@@ -96,9 +95,7 @@ class RecordBatchStream(EnteredAsync):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     if not TYPE_CHECKING:  # type checkers find this mistake themselves

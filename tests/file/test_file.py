@@ -100,7 +100,7 @@ def test_read_equals_pyarrow(
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("asyncpq.decoding.row_group_reader.MANY_ROWS", many_rows)
-            patch.setattr("asyncpq.scan.page_planner.MANY_ROWS", many_rows)
+            patch.setattr("asyncpq.scan.fetch_planner.MANY_ROWS", many_rows)
             found, count = ask(file, question, limits=limits, requests=requests, memory_cache_bytes=memory)
     except asyncpq.PredicateTypeError as error:
         assert_refused(error, table, expression)

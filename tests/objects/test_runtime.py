@@ -1,4 +1,4 @@
-"""The budget of bytes in flight, the sizes of tails that a session learns, work in threads, and deadlines."""
+"""The budget of bytes in flight, work in threads, and deadlines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import DeadlineExceededError
-from asyncpq.objects.runtime import SLICE_S, ByteBudget, LoopTurns, Runtime, TailSizes
+from asyncpq.objects.runtime import SLICE_S, ByteBudget, LoopTurns, Runtime
 from asyncpq.options import LimitOptions, RetryOptions, SessionOptions
 from asyncpq.storage.threads import work_owner
 
@@ -33,39 +33,6 @@ async def test_budget_is_first_come_first_served() -> None:
     assert budget.withdraw(large) is True
     budget.release(60)
     assert budget.used == 0
-
-
-def test_tail_sizes_are_learnt_from_neighbours() -> None:
-    sizes = TailSizes(640 * 1024)
-    assert sizes.guess("s3://b/lake") == 640 * 1024
-    sizes.learn("s3://b/lake", 20_000)
-    assert 20_000 <= sizes.guess("s3://b/lake") <= 30_000
-    assert sizes.guess("s3://b/other") == 640 * 1024
-    sizes.learn("s3://b/lake", 100_000)  # a second request would take longer than these bytes
-    assert 100_000 <= sizes.guess("s3://b/lake") <= 130_000
-
-
-def test_alike_tails_are_not_weighed_for_each_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = TailSizes(640 * 1024)
-    for needed in range(20_000, 20_016):
-        sizes.learn("s3://b/lake", needed)
-    monkeypatch.setattr(sizes, "_cost", None)
-    assert sizes.guess("s3://b/lake") == 28_672  # a quarter more, in blocks of 4 KiB
-
-
-def test_one_large_tail_does_not_make_its_neighbours_fetch_as_much() -> None:
-    sizes = TailSizes(640 * 1024)
-    sizes.learn("s3://b/lake", 5_000_000, "s3://b/lake/large")
-    assert sizes.guess("s3://b/lake") == 640 * 1024  # of many files that are opened at once, before others are known
-    assert sizes.guess("s3://b/lake", "s3://b/lake/large") >= 5_000_000  # opened again
-    sizes.learn("s3://b/lake", 5_000_000)
-    assert sizes.guess("s3://b/lake") >= 5_000_000
-    sizes.learn("s3://b/lake", 500_000)
-    sizes.learn("s3://b/lake", 500_000)
-    assert 500_000 <= sizes.guess("s3://b/lake") <= 640_000
-    for _ in range(16):
-        sizes.learn("s3://b/lake", 5_000_000)
-    assert sizes.guess("s3://b/lake") >= 5_000_000
 
 
 async def test_many_steps_run_in_a_thread_and_few_where_they_are() -> None:

@@ -10,7 +10,7 @@ import asyncpq
 from asyncpq import AccessPlan, col
 from asyncpq.testing import ObjectServer
 from tests.costs import parts_of
-from tests.scan.test_page_planner import DATA, FOOTER_BYTES, ROWS, URL, sample, session, taken
+from tests.scan.test_fetch_planner import DATA, FOOTER_BYTES, ROWS, URL, sample, session, taken
 
 pytestmark = pytest.mark.io
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.scan.page_planner import refuse_overlaps
+from asyncpq.scan.fetch_planner import refuse_overlaps
 from tests.parquet_samples import sample_metadata
 
 

@@ -1,6 +1,6 @@
-"""The page planner: prune row groups, fetch the page indexes that help, prune pages, probe Bloom filters.
+"""What a read fetches: prune row groups, fetch the page indexes that help, prune pages, probe Bloom filters.
 
-This module decides whether the data of a read are fetched in one round or in two (``PagePlanner._late``). One round
+This module decides whether the data of a read are fetched in one round or in two (``FetchPlanner._late``). One round
 sends all range GETs at once. Two rounds fetch the filter's columns first, then only those pages of the other columns
 that hold matching rows; they are chosen if the bytes that this may save outweigh the second round.
 
@@ -70,7 +70,7 @@ _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the ti
 
 
 @dataclass(slots=True, eq=False)
-class PagePlanner:
+class FetchPlanner:
     """Plans what a request fetches from one version of a file. The request's names are resolved to columns.
 
     ``where`` is the filter; statistics are compared with ``prune``. Both are simplified. Every row that satisfies

@@ -16,7 +16,7 @@ from asyncpq import col
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
-from asyncpq.scan.page_planner import _expected_matches
+from asyncpq.scan.fetch_planner import _expected_matches
 from asyncpq.scan.request import ScanRequest
 from asyncpq.testing import ObjectServer
 from tests.costs import Part, cost_of, parts_of, trace, walked_parts
