@@ -1,11 +1,11 @@
 """``asyncpq serve``: datasets over HTTP, with tokens, limits and five formats (extra ``serve``).
 
 An HTTP request comes in; rows, JSON documents and problems (errors as RFC 9457 documents) go out. ``configuration.py``
-reads the TOML file. ``app.py`` has the routes and the work of one request. ``access.py`` authenticates tokens, checks
-their rights and limits concurrent requests. ``requests.py`` parses a request, ``datasets.py`` reads the dataset, in the
-versions of its files that an ETag names. ``responses.py`` writes rows as fast as the client takes them, ``problems.py``
-writes errors. ``prometheus.py`` counts for Prometheus, ``openapi.py`` describes the service, ``server.py`` runs it with
-uvicorn, and ``__main__.py`` starts it, and makes demo data.
+reads the TOML file. ``app.py`` has the routes and the work of one request. ``access.py`` has the tokens, their rights
+to datasets, columns and rows, and the limits on their requests. ``requests.py`` parses a request, ``datasets.py`` reads
+the dataset, in the versions of its files that an ETag names. ``responses.py`` writes rows as fast as the client takes
+them, ``problems.py`` writes errors. ``prometheus.py`` counts for Prometheus, ``openapi.py`` describes the service,
+``server.py`` runs it with uvicorn, and ``__main__.py`` starts it, and makes demo data.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.serve import needed_packages
-from asyncpq.serve.configuration import Configuration, load_configuration, parse_configuration, token_digest
+from asyncpq.serve.access import token_digest
+from asyncpq.serve.configuration import Configuration, load_configuration, parse_configuration
 
 DEMO_ROWS = 200_000
 _REGIONS = ("north", "east", "south", "west")

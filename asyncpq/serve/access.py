@@ -1,24 +1,90 @@
-"""Authentication by token, checks of the token's rights, and limits on the number of concurrent requests.
+"""Who may read what: tokens, their rights to datasets, columns and rows, and the limits on their requests.
 
-Tokens are compared in constant time. Column names are checked before any data is read. The conditions that limit the
-rows a token may read are added to the query in :mod:`asyncpq.serve.datasets`.
+Tokens are compared in constant time. Column names are checked before any data is read, and the condition of the rows
+that a token may see is added to that of each request.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Final
 
 import pyarrow as pa
 
+from asyncpq import Expression
 from asyncpq.engine.foreign_predicates import check_names
 from asyncpq.errors import ColumnNotFoundError, nearest_column
-from asyncpq.serve.configuration import Grant, Token, token_digest
 from asyncpq.serve.problems import Problem, no_dataset
 
-_RETRY_AFTER_S = 1
+VERBS: Final = ("lookup", "scan", "count", "explain", "schema")
+ANY_DATASET: Final = "*"
+_RETRY_AFTER_S: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Limits on one request, and on the concurrent requests of one token.
+
+    Attributes:
+        rows: the most rows of one response.
+        bytes: the most bytes of the body of one response.
+        seconds: the longest time of one response, with the time that the client takes to receive it.
+        keys: the most keys of one lookup; a lookup by several columns may have at most 256.
+        concurrent: the most requests of one token at the same time.
+    """
+
+    rows: int = 1_000_000
+    bytes: int = 1 << 30
+    seconds: float = 60.0
+    keys: int = 1000
+    concurrent: int = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """The rights of a token on a dataset.
+
+    Attributes:
+        verbs: what the token may do, of :data:`VERBS`.
+        columns: top-level columns that the token may see; None for all.
+        rows: condition of the rows that the token may see; None for all.
+        rows_text: the condition as it was written.
+        costs: whether responses have the cost of the read. Costs also depend on rows that ``rows`` hides.
+        plans: whether ``explain`` returns whole plans, with urls and hidden columns.
+    """
+
+    verbs: frozenset[str] = frozenset(VERBS)
+    columns: tuple[str, ...] | None = None
+    rows: Expression | None = None
+    rows_text: str | None = None
+    costs: bool = True
+    plans: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Token:
+    """A token, known by its SHA-256, with its rights and limits. A digest of None stands for requests without a
+    token."""
+
+    name: str
+    sha256: bytes | None = field(repr=False)
+    grants: Mapping[str, Grant] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    metrics: bool = False  # whether it may read /metrics
+
+    def grant(self, dataset: str) -> Grant | None:
+        """Return the token's rights on a dataset; None if it has none."""
+        return self.grants.get(dataset) or self.grants.get(ANY_DATASET)
+
+
+def token_digest(token: str) -> bytes:
+    """Return the SHA-256 of a token. A plain hash is enough: tokens are long and random, so they cannot be guessed."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def authenticate(tokens: Iterable[Token], authorization: str | None) -> Token:
@@ -68,6 +134,13 @@ def visible_schema(schema: pa.Schema, grant: Grant) -> pa.Schema:
         return schema
     shown = frozenset(grant.columns)
     return pa.schema([field for field in schema if field.name in shown])
+
+
+def visible_rows(where: Expression | None, grant: Grant) -> Expression | None:
+    """Return the condition of the rows that match ``where`` and that the token may see; None for all rows."""
+    if grant.rows is None:
+        return where
+    return grant.rows if where is None else where & grant.rows
 
 
 def check_columns(schema: pa.Schema, grant: Grant, names: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from traceback import clear_frames
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from starlette.applications import Starlette
@@ -24,8 +23,8 @@ from asyncpq.engine.pinned_datasets import NotModifiedError
 from asyncpq.engine.work import in_thread, set_owner
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.serve.access import Slots, authenticate, check_verb, grant_of, visible_schema
-from asyncpq.serve.configuration import VERBS, Configuration, Grant, Token, load_configuration
+from asyncpq.serve.access import VERBS, Grant, Slots, Token, authenticate, check_verb, grant_of, visible_schema
+from asyncpq.serve.configuration import Configuration, load_configuration
 from asyncpq.serve.datasets import BoundRequest, ServedDataset, plan_document, requested_rows, schema_document
 from asyncpq.serve.openapi import DOCS_PAGE, openapi_document
 from asyncpq.serve.problems import MEDIA_TYPE, Problem, problem_of
@@ -204,9 +203,7 @@ class Service:
         self._serve(self.configuration)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Cancel all reads and close the session."""
         session, self._session = self._session, None
         for task in self._opening:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tomllib
@@ -10,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from asyncpq import Expression, Session
+from asyncpq import Session
 from asyncpq.engine.foreign_predicates import parse_condition
 from asyncpq.errors import AsyncpqError, InvalidOptionError, nearest
 from asyncpq.options import LimitOptions, ReadOptions, RequestOptions, RetryOptions, etag
+from asyncpq.serve.access import ANY_DATASET, VERBS, Grant, Limits, Token, token_digest
 
-VERBS: Final = ("lookup", "scan", "count", "explain", "schema")
-ANY_DATASET: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _TABLES: Final = ("server", "limits", "session", "storage", "datasets", "tokens", "anonymous")
 _SHORTEST_TOKEN: Final = 16  # characters
@@ -39,25 +37,6 @@ _SESSION_GROUPS: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """Limits on one request, and on the concurrent requests of one token.
-
-    Attributes:
-        rows: the most rows of one response.
-        bytes: the most bytes of the body of one response.
-        seconds: the longest time of one response, with the time that the client takes to receive it.
-        keys: the most keys of one lookup; a lookup by several columns may have at most 256.
-        concurrent: the most requests of one token at the same time.
-    """
-
-    rows: int = 1_000_000
-    bytes: int = 1 << 30
-    seconds: float = 60.0
-    keys: int = 1000
-    concurrent: int = 64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetConfiguration:
     """One dataset of the configuration file: ``target`` and ``options`` are those of
     :meth:`asyncpq.Session.open_dataset`."""
@@ -67,43 +46,6 @@ class DatasetConfiguration:
     description: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     reopen_s: float = 300.0  # after this time it is opened again, with the table's newest snapshot and new columns
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grant:
-    """The rights of a token on a dataset.
-
-    Attributes:
-        verbs: what the token may do, of :data:`VERBS`.
-        columns: top-level columns that the token may see; None for all.
-        rows: condition of the rows that the token may see; None for all.
-        rows_text: the condition as it was written.
-        costs: whether responses have the cost of the read. Costs also depend on rows that ``rows`` hides.
-        plans: whether ``explain`` returns whole plans, with urls and hidden columns.
-    """
-
-    verbs: frozenset[str] = frozenset(VERBS)
-    columns: tuple[str, ...] | None = None
-    rows: Expression | None = None
-    rows_text: str | None = None
-    costs: bool = True
-    plans: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Token:
-    """A token, known by its SHA-256, with its rights and limits. A digest of None stands for requests without a
-    token."""
-
-    name: str
-    sha256: bytes | None = field(repr=False)
-    grants: Mapping[str, Grant] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    metrics: bool = False  # whether it may read /metrics
-
-    def grant(self, dataset: str) -> Grant | None:
-        """Return the token's rights on a dataset; None if it has none."""
-        return self.grants.get(dataset) or self.grants.get(ANY_DATASET)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -370,11 +312,6 @@ def _digest(section: _Section, ways: Mapping[str, str | None]) -> bytes:
     if len(token.splitlines()) > 1:  # no request could send it
         raise section.wrong(way, "names a token of several lines: `--new-token` prints its sha256, too")
     return token_digest(token)
-
-
-def token_digest(token: str) -> bytes:
-    """Return the SHA-256 of a token. A plain hash is enough: tokens are long and random, so they cannot be guessed."""
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _grant(section: _Section) -> Grant:

@@ -20,8 +20,8 @@ from asyncpq.engine.pinned_datasets import BoundPredicate, PinnedDataset, own_ha
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.engine.work import shared_context
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, ObjectNotFoundError, nearest_column
-from asyncpq.serve.access import check_columns, visible_schema
-from asyncpq.serve.configuration import ANY_DATASET, Configuration, DatasetConfiguration, Grant, Limits
+from asyncpq.serve.access import ANY_DATASET, Grant, Limits, check_columns, visible_rows, visible_schema
+from asyncpq.serve.configuration import Configuration, DatasetConfiguration
 from asyncpq.serve.problems import Problem, clients_errors
 from asyncpq.serve.requests import MAX_COMPARISONS, RowsRequest, parameter_hint
 from asyncpq.serve.responses import batch_rows
@@ -113,8 +113,7 @@ def requested_rows(dataset: Dataset, request: RowsRequest, grant: Grant, limits:
         where, is_relative = _condition(request, dataset.schema, grant, limits)
         bound = dataset.bind(where)  # the request alone: its errors cannot tell of hidden rows
     if grant.rows is not None:
-        where = grant.rows if where is None else where & grant.rows
-        bound = dataset.bind(where)
+        bound = dataset.bind(visible_rows(where, grant))
         is_relative = is_relative or parse_condition(grant.rows).is_relative
     return RequestedRows(bound, not is_relative)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from asyncpq.engine.foreign_predicates import key_value
 from asyncpq.engine.work import checkpoint
 from asyncpq.errors import InvalidOptionError, QueryError, nearest
-from asyncpq.serve.configuration import Limits
+from asyncpq.serve.access import Limits
 from asyncpq.serve.problems import Problem
 
 MAX_BODY: Final = 4 << 20  # bytes of a request's body

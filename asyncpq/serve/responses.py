@@ -18,7 +18,7 @@ from asyncpq import DatasetScan
 from asyncpq.engine.array_conversions import compact_batch, without_metadata
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports.row_writers import ArrowWriter, CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
-from asyncpq.serve.configuration import Limits
+from asyncpq.serve.access import Limits
 from asyncpq.serve.problems import Problem
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("prometheus_client")
 
 from asyncpq.serve import Service
-from asyncpq.serve.configuration import Configuration, Limits, ServerConfiguration, parse_configuration
+from asyncpq.serve.access import Limits
+from asyncpq.serve.configuration import Configuration, ServerConfiguration, parse_configuration
 from asyncpq.serve.openapi import openapi_document
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -11,7 +11,8 @@ import yaml  # type: ignore[import-untyped]
 import asyncpq
 from asyncpq.serve import Service
 from asyncpq.serve.__main__ import parser
-from asyncpq.serve.configuration import Configuration, load_configuration, token_digest
+from asyncpq.serve.access import token_digest
+from asyncpq.serve.configuration import Configuration, load_configuration
 
 ROOT = Path(__file__).parents[2]
 LINES = (ROOT / "examples" / "container" / "Containerfile").read_text(encoding="utf-8").splitlines()

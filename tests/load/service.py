@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from asyncpq.serve.configuration import token_digest
+from asyncpq.serve.access import token_digest
 from tests.load.client import HOST, Client, request
 from tests.load.questions import DATASET
 from tests.servers import DIE_WITH_PARENT

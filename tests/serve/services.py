@@ -14,7 +14,8 @@ import pyarrow as pa
 import uvicorn
 
 from asyncpq.serve import Service
-from asyncpq.serve.configuration import Configuration, parse_configuration, token_digest
+from asyncpq.serve.access import token_digest
+from asyncpq.serve.configuration import Configuration, parse_configuration
 from asyncpq.serve.server import watch_connections
 from asyncpq.testing import ObjectServer
 from tests.parquet_bytes import parquet_bytes

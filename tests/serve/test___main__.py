@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from asyncpq.serve.__main__ import DEMO_ROWS, demo_greeting, main, make_demo
-from asyncpq.serve.configuration import token_digest
+from asyncpq.serve.access import token_digest
 from tests.serve.services import bearer, client_of
 
 

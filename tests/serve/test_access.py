@@ -9,8 +9,18 @@ import pytest
 
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError
 from asyncpq.serve import access
-from asyncpq.serve.access import Slots, authenticate, check_columns, check_verb, grant_of, visible_schema
-from asyncpq.serve.configuration import Grant, Limits, Token, token_digest
+from asyncpq.serve.access import (
+    Grant,
+    Limits,
+    Slots,
+    Token,
+    authenticate,
+    check_columns,
+    check_verb,
+    grant_of,
+    token_digest,
+    visible_schema,
+)
 from asyncpq.serve.problems import Problem
 
 TOKENS = [Token(name=name, sha256=token_digest(name)) for name in ("first", "second", "third")]

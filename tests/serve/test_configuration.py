@@ -10,7 +10,8 @@ import pytest
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import etag
-from asyncpq.serve.configuration import Limits, load_configuration, parse_configuration, token_digest
+from asyncpq.serve.access import Limits, token_digest
+from asyncpq.serve.configuration import load_configuration, parse_configuration
 
 DATASET = {"datasets": {"a": {"url": "s3://bucket/a/"}}}
 SHA = hashlib.sha256(b"x").hexdigest()

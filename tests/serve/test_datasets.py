@@ -14,7 +14,8 @@ from asyncpq.dataset import Dataset
 from asyncpq.expressions import And, parse_where
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.scan.request import BoundPredicate
-from asyncpq.serve.configuration import DatasetConfiguration, Grant, Limits, parse_configuration
+from asyncpq.serve.access import Grant, Limits
+from asyncpq.serve.configuration import DatasetConfiguration, parse_configuration
 from asyncpq.serve.datasets import BoundRequest, ServedDataset, requested_rows
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import RowsRequest

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.serve.configuration import parse_configuration, token_digest
+from asyncpq.serve.access import token_digest
+from asyncpq.serve.configuration import parse_configuration
 from tests.buffers import buffers_of
 from tests.serve.services import NORTH, TOKEN, bearer, client_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.serve.configuration import Limits
+from asyncpq.serve.access import Limits
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import FORMATS, RowsRequest, chosen_format, from_body, from_query
 

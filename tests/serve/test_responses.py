@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.metrics import ReadMetrics
 from asyncpq.reports.row_writers import json_values
+from asyncpq.serve.access import Limits
 from asyncpq.serve.app import ServerExchange
-from asyncpq.serve.configuration import Limits
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.responses import (
     BUFFERED_BYTES,

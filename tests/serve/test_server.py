@@ -22,7 +22,8 @@ import pytest
 
 from asyncpq.serve import Service
 from asyncpq.serve import server as server_module
-from asyncpq.serve.configuration import Configuration, ServerConfiguration, token_digest
+from asyncpq.serve.access import token_digest
+from asyncpq.serve.configuration import Configuration, ServerConfiguration
 from asyncpq.testing import Fault, ObjectServer
 from tests.serve.services import (
     ROWS,

@@ -21,7 +21,8 @@ import pytest
 from asyncpq.engine.foreign_predicates import lookup_condition, parse_condition
 from asyncpq.expressions.tree import MAX_WILDCARDS
 from asyncpq.serve import Service, requests
-from asyncpq.serve.configuration import Limits, parse_configuration, token_digest
+from asyncpq.serve.access import Limits, token_digest
+from asyncpq.serve.configuration import parse_configuration
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import MAX_COMPARISONS, MAX_KEY_COLUMNS, MAX_PARAMETERS, MAX_VALUES, SMALL, from_body
 from tests.serve.services import TOKEN, bearer, client_of, configuration, problem, service_of, settings, write_lake
