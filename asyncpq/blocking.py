@@ -225,7 +225,7 @@ class _Batches(_Bridge[S]):
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
-    metrics: _Attribute[Any, ReadMetrics] = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
+    metrics: Final = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
 
     @property
     def schema(self) -> pa.Schema:
@@ -241,9 +241,7 @@ class _Batches(_Bridge[S]):
                 self._portal.call(self.asynchronous.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -337,25 +335,21 @@ class BlockingScan(_Batches[AsyncScan]):
 class BlockingDatasetScan(_Batches[AsyncDatasetScan]):
     """A stream of the batches of a dataset's rows; see :class:`asyncpq.DatasetScan`."""
 
-    skipped: _Attribute[AsyncDatasetScan, list[SkippedFile]] = _Attribute[AsyncDatasetScan, list[SkippedFile]](
-        lambda inner: inner.skipped
-    )
+    skipped: Final = _Attribute[AsyncDatasetScan, list[SkippedFile]](lambda inner: inner.skipped)
 
 
 class _BlockingReads(_Bridge[Q]):
     """The blocking form of a file or dataset, for use with or without a ``with`` block."""
 
-    url: _Attribute[Any, str] = _Attribute[Any, str](lambda inner: inner.url)
-    schema: _Attribute[Any, Any] = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
-    metrics: _Attribute[Any, ReadMetrics] = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
-    opening: _Attribute[Any, ReadMetrics | None] = _Attribute[Any, ReadMetrics | None](lambda inner: inner.opening)
+    url: Final = _Attribute[Any, str](lambda inner: inner.url)
+    schema: Final = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
+    metrics: Final = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
+    opening: Final = _Attribute[Any, ReadMetrics | None](lambda inner: inner.opening)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         """Do nothing: only a file has something to close."""
 
     if not TYPE_CHECKING:
@@ -382,16 +376,14 @@ class BlockingFile(_BlockingReads[AsyncFile]):
     embedded_index: Final = _bridged(AsyncFile.embedded_index)
     inspect: Final = _bridged(AsyncFile.inspect)
     lint: Final = _bridged(AsyncFile.lint)
-    num_rows: _Attribute[AsyncFile, int] = _Attribute[AsyncFile, int](lambda inner: inner.num_rows)
-    num_row_groups: _Attribute[AsyncFile, int] = _Attribute[AsyncFile, int](lambda inner: inner.num_row_groups)
-    version: _Attribute[AsyncFile, Validator] = _Attribute[AsyncFile, Validator](lambda inner: inner.version)
-    embedded_indexes: _Attribute[AsyncFile, Mapping[str, EmbeddedIndexEntry]] = _Attribute[
-        AsyncFile, Mapping[str, EmbeddedIndexEntry]
-    ](lambda inner: inner.embedded_indexes)
+    num_rows: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_rows)
+    num_row_groups: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_row_groups)
+    version: Final = _Attribute[AsyncFile, Validator](lambda inner: inner.version)
+    embedded_indexes: Final = _Attribute[AsyncFile, Mapping[str, EmbeddedIndexEntry]](
+        lambda inner: inner.embedded_indexes
+    )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -412,11 +404,9 @@ class BlockingDataset(_BlockingReads[AsyncDataset]):
     files: Final = _bridged(AsyncDataset.files)
     inspect: Final = _bridged(AsyncDataset.inspect)
     lint: Final = _bridged(AsyncDataset.lint)
-    view: _Attribute[AsyncDataset, View] = _Attribute[AsyncDataset, View](lambda inner: inner.view)
-    description: _Attribute[AsyncDataset, str] = _Attribute[AsyncDataset, str](lambda inner: inner.description)
-    skipped: _Attribute[AsyncDataset, list[SkippedFile]] = _Attribute[AsyncDataset, list[SkippedFile]](
-        lambda inner: inner.skipped
-    )
+    view: Final = _Attribute[AsyncDataset, View](lambda inner: inner.view)
+    description: Final = _Attribute[AsyncDataset, str](lambda inner: inner.description)
+    skipped: Final = _Attribute[AsyncDataset, list[SkippedFile]](lambda inner: inner.skipped)
 
 
 class BlockingIndex(_Bridge[AsyncIndex]):
@@ -429,9 +419,9 @@ class BlockingIndex(_Bridge[AsyncIndex]):
     show: Final = _bridged(AsyncIndex.show)
     drop: Final = _bridged(AsyncIndex.drop)
 
-    url: _Attribute[AsyncIndex, str] = _Attribute[AsyncIndex, str](lambda inner: inner.url)
-    snapshot: _Attribute[AsyncIndex, int] = _Attribute[AsyncIndex, int](lambda inner: inner.snapshot)
-    metrics: _Attribute[AsyncIndex, ReadMetrics] = _Attribute[AsyncIndex, ReadMetrics](lambda inner: inner.metrics)
+    url: Final = _Attribute[AsyncIndex, str](lambda inner: inner.url)
+    snapshot: Final = _Attribute[AsyncIndex, int](lambda inner: inner.snapshot)
+    metrics: Final = _Attribute[AsyncIndex, ReadMetrics](lambda inner: inner.metrics)
 
 
 class BlockingSession(_Bridge[AsyncSession]):
@@ -455,11 +445,9 @@ class BlockingSession(_Bridge[AsyncSession]):
     optimize: Final = _bridged(AsyncSession.optimize)
     diagnose: Final = _bridged(AsyncSession.diagnose)
 
-    metrics: _Attribute[AsyncSession, ReadMetrics] = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics)
+    metrics: Final = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics)
 
-    memory_cache: _Attribute[AsyncSession, MemoryCache] = _Attribute[AsyncSession, MemoryCache](
-        lambda inner: inner.memory_cache
-    )
+    memory_cache: Final = _Attribute[AsyncSession, MemoryCache](lambda inner: inner.memory_cache)
 
     def progress(self) -> AbstractContextManager[None]:
         """Show the progress of the calls in the ``with`` block; see :meth:`asyncpq.Session.progress`."""

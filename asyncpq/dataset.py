@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -90,9 +89,7 @@ class Dataset(EnteredAsync):
         self._runtime.check()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Do nothing: a dataset keeps nothing open between reads."""
 
     if not TYPE_CHECKING:

@@ -22,7 +22,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 import pyarrow as pa
@@ -314,9 +313,7 @@ class Heartbeat:
         self._task = asyncio.get_running_loop().create_task(self._beat())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._task is not None:
             self._task.cancel()
             await wait_futures((self._task,))

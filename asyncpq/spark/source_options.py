@@ -62,7 +62,7 @@ _TYPED: Final[Mapping[str, Callable[[str], object]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The options of one ``load()``, described in docs/spark-reading.md and docs/spark.md."""
+    """The options of one ``load()``, described in docs/spark-reading.md and docs/spark-cluster.md."""
 
     lake: LakeTarget
     columns: tuple[str, ...] | None = None  # names of the columns to read, in order; None for all

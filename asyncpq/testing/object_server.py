@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import cast
 from urllib.parse import parse_qsl, quote_plus, unquote
 from xml.sax.saxutils import escape
@@ -531,9 +531,7 @@ class ObjectServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     @classmethod
