@@ -1,4 +1,4 @@
-"""docs/architecture.md and architecture-doors.md name the modules and layers that exist."""
+"""docs/architecture.md, architecture-rooms.md and architecture-doors.md name the modules and layers that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import asyncpq
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("architecture.md", "architecture-doors.md")
+PAGES = ("architecture.md", "architecture-rooms.md", "architecture-doors.md")
 PAGE = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
 PACKAGE = Path(asyncpq.__file__).parent
 MODULES = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}

@@ -113,7 +113,7 @@ def test_block_runs(
 async def _run_in_session(code: CodeType, page: str, data: bytes) -> None:
     async with asyncpq.Session() as session:
         names: dict[str, Any] = {"asyncpq": asyncpq, "col": asyncpq.col, "session": session, "data": data}
-        if page in ("docs/datasets.md", "docs/tables.md"):
+        if page == "docs/datasets.md":
             names["trips"] = await session.open_dataset("s3://bucket/lake/")
         elif page == "docs/indexes.md":
             kinds = [asyncpq.indexing.Bounds("day"), asyncpq.indexing.Keys("user"), asyncpq.indexing.Footers()]
@@ -127,7 +127,7 @@ async def _run_in_session(code: CodeType, page: str, data: bytes) -> None:
 def test_there_are_blocks() -> None:
     assert len(python_blocks("README.md")) >= 3
     assert len(python_blocks(*(page for page in PAGES if page.startswith("docs/usage/")))) >= 20
-    assert len(python_blocks("docs/datasets.md", "docs/tables.md")) >= 5
+    assert len(python_blocks("docs/datasets.md")) >= 5
     assert len(python_blocks("docs/indexes.md")) >= 5
     assert len(python_blocks("docs/testing.md")) >= 5
 

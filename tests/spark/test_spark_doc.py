@@ -20,7 +20,7 @@ from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PAGES = ("spark-reading", "spark-readers", "spark-joins", "spark-writing", "spark")
+_PAGES = ("spark-reading", "spark-readers", "spark-joins", "spark-writing", "spark", "spark-cluster")
 _PAGE = "".join((Path(__file__).parents[2] / f"docs/{page}.md").read_text(encoding="utf-8") for page in _PAGES)
 
 
