@@ -21,7 +21,7 @@ from cachetools import LRUCache
 
 from asyncpq.caching.entry_format import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.caching.single_flight import SingleFlight
+from asyncpq.caching.single_flight import Claims, SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
 from asyncpq.errors import AsyncpqError, DeadlineExceededError, Hint, UsageError, closed_while_reading
 from asyncpq.events import Event, Operation, OperationName
@@ -355,6 +355,7 @@ class Runtime:
         self.price_book: PriceBook = PriceBook(options.requests, options.limits)
         self.budget: ByteBudget = ByteBudget(options.limits.in_flight_bytes)
         self.flights: SingleFlight = SingleFlight()
+        self.claims: Claims = Claims()
         # digest of the validator that an object was seen not to have any more
         self.outdated: LRUCache[PointerKey, bytes] = LRUCache(_MAX_OUTDATED)
         # urls of folders that were seen to be no tables
