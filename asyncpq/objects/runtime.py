@@ -36,7 +36,7 @@ from asyncpq.storage.threads import OwnersQueue, end_tasks, import_whole, is_imp
 from asyncpq.storage.urls import options_for, place_of, refuse_one_slash, split_url
 
 SLICE_S: Final = 0.005  # of one iteration of the event loop, for work that waits for its turn
-_MOST_TURNS: Final = 64  # of one iteration
+_MOST_TURNS: Final = 16  # of one iteration: what waits may take ten times as long as what came before
 
 
 class LoopTurns:
