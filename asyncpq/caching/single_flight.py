@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from asyncpq.errors import closed_while_reading
@@ -187,3 +188,35 @@ class SingleFlight:
         if tasks:
             await wait_futures(tasks)
         self._flights.clear()
+
+
+class Claims:
+    """The parts that reads decode now, by key: others that need one wait until that read has ended, and look in memory
+    first. A read that fails or is cancelled leaves the part to the next one."""
+
+    def __init__(self) -> None:
+        self._claimed: dict[Hashable, asyncio.Future[None]] = {}
+
+    async def wait(self, keys: Iterable[Hashable]) -> bool:
+        """Wait for the reads that have claimed any of ``keys``; return whether there were some. A read that holds
+        claims must not wait."""
+        claimed = {future for key in keys if (future := self._claimed.get(key)) is not None}
+        if claimed:
+            await wait_futures(claimed)
+        return bool(claimed)
+
+    @contextmanager
+    def claim(self, keys: Iterable[Hashable]) -> Iterator[None]:
+        """Claim those of ``keys`` that no other read has claimed, for the length of the block."""
+        names = [key for key in keys if key not in self._claimed]
+        if not names:
+            yield
+            return
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._claimed.update(dict.fromkeys(names, ended))
+        try:
+            yield
+        finally:
+            for key in names:
+                del self._claimed[key]
+            ended.set_result(None)

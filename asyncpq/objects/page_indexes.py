@@ -325,6 +325,12 @@ def _learnt_key(version: FileVersion, chunk: IndexedChunk) -> ContentKey:
     return version.key("learnt", chunk.start, chunk.stop) if chunk.has_index else chunk.locations
 
 
+def learnt_locations(read: FileRead, row_group: int, leaf: int) -> OffsetIndex | None:
+    """Return the page locations that an earlier read of the chunk has learnt, if memory has them."""
+    known = read.source.runtime.memory.get(_learnt_key(read.version, indexed_chunk(read.version, row_group, leaf)))
+    return known if isinstance(known, OffsetIndex) else None
+
+
 def drop_locations(read: FileRead, row_group: int, leaf: int) -> None:
     """Stop using page locations for a chunk, whatever their source: its pages are not at the given offsets."""
     version = read.version

@@ -14,8 +14,9 @@ from __future__ import annotations
 import itertools
 import operator
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field as dataclass_field
+from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 from asyncpq.objects.coalesce import ByteRange, cut
@@ -345,6 +346,22 @@ def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap
         return False
     longest = max(map(operator.sub, (*rows.starts, num_rows), (0, *rows.stops)))
     return any(longest * (chunk.stop - chunk.start) > gap_bytes * num_rows for chunk in chunks)
+
+
+def located(group: RowGroupPlan, offsets: Mapping[int, OffsetIndex]) -> RowGroupPlan:
+    """Return the plan with page locations for columns that had none. ``offsets``: by position of the column."""
+    columns = [
+        replace(column, offsets=offsets[position]) if position in offsets else column
+        for position, column in enumerate(group.columns)
+    ]
+    return group._replace(columns=tuple(columns))
+
+
+def whole_piece(group: RowGroupPlan, first: range) -> RowGroupPiece:
+    """Return the whole plan of one row group as one piece. ``first``: positions of the columns that are fetched
+    first."""
+    (piece,) = _split(group, first, 1 << 62)
+    return piece
 
 
 def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupPiece]:

@@ -21,7 +21,7 @@ from cachetools import LRUCache
 
 from asyncpq.caching.entry_format import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.caching.single_flight import SingleFlight
+from asyncpq.caching.single_flight import Claims, SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
 from asyncpq.errors import AsyncpqError, DeadlineExceededError, Hint, UsageError, closed_while_reading
 from asyncpq.events import Event, Operation, OperationName
@@ -37,7 +37,7 @@ from asyncpq.storage.threads import OwnersQueue, end_tasks, import_whole, is_imp
 from asyncpq.storage.urls import options_for, place_of, refuse_one_slash, split_url
 
 SLICE_S: Final = 0.005  # of one iteration of the event loop, for work that waits for its turn
-_MOST_TURNS: Final = 64  # of one iteration
+_MOST_TURNS: Final = 16  # of one iteration: what waits may take ten times as long as what came before
 
 
 class LoopTurns:
@@ -308,6 +308,7 @@ class Runtime:
         self.price_book: PriceBook = PriceBook(options.requests, options.limits)
         self.budget: ByteBudget = ByteBudget(options.limits.in_flight_bytes)
         self.flights: SingleFlight = SingleFlight()
+        self.claims: Claims = Claims()
         # digest of the validator that an object was seen not to have any more
         self.outdated: LRUCache[PointerKey, bytes] = LRUCache(_MAX_OUTDATED)
         # urls of folders that were seen to be no tables

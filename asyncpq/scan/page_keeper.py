@@ -59,6 +59,8 @@ class PageKeeper:
         self._leaves_parts = read.num_bytes * 16 < memory.max_bytes
         #: Whether :meth:`stream_chunks` may be called. Other processes share pages, not chunks.
         self.may_stream: bool = not self._leaves_parts and read.tiers is None
+        #: Whether decoded pages, and pages of chunks that come whole, are kept for the next reads of the same pages.
+        self.keeps_decoded: bool = self._decoded_room > 0 and self._leaves_parts and not read.scan
         self._shares = read.tiers is not None and read.tiers.take(read.num_bytes)
         self._keeping: set[int] = set()  # ordinals of the row groups whose pages are kept decoded
         self._has_room: bool | None = None  # in memory, for decoded pages; looked up for the first one

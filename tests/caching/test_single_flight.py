@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching.single_flight import Flight, SingleFlight, landing
+from asyncpq.caching.single_flight import Claims, Flight, SingleFlight, landing
 from asyncpq.errors import UsageError
 
 
@@ -141,3 +141,35 @@ async def test_a_damaged_result_is_forgotten_while_others_wait() -> None:
     assert await again.wait() == 8
     again.leave()
     assert flights._flights == {}
+
+
+async def test_claims_are_waited_for_and_end_with_their_block() -> None:
+    claims = Claims()
+    assert not await claims.wait(["a", "b"])
+    with claims.claim(["a", "b"]), claims.claim(["b", "c"]):
+        waits = [asyncio.ensure_future(claims.wait([key])) for key in "abcd"]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [wait.done() for wait in waits] == [False, False, False, True]
+    assert await asyncio.gather(*waits) == [True, True, True, False]
+    assert not await claims.wait("abc")
+
+
+async def test_a_claim_of_a_read_that_fails_or_is_cancelled_ends() -> None:
+    claims = Claims()
+    with pytest.raises(ZeroDivisionError), claims.claim(["a"]):
+        raise ZeroDivisionError
+
+    async def hold() -> None:
+        with claims.claim(["a"]):
+            await asyncio.Event().wait()
+
+    held = asyncio.ensure_future(hold())
+    await asyncio.sleep(0)
+    waits = [asyncio.ensure_future(claims.wait("a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    waits[0].cancel()  # harms no one else
+    await asyncio.sleep(0)
+    assert not held.done()
+    held.cancel()
+    assert await waits[1]

@@ -197,6 +197,24 @@ async def test_short_work_does_not_wait() -> None:
     assert turns._running
 
 
+async def test_turns_that_begin_to_take_long_stop_the_loop_for_a_few_of_them() -> None:
+    turns, long, most = LoopTurns(), 0, 0
+
+    async def work(number: int) -> None:
+        nonlocal long
+        await turns.turn()
+        if not number:
+            burn(2 * SLICE_S)  # so all others wait
+        long += number >= 500  # what came before took no time
+
+    tasks = [asyncio.create_task(work(number)) for number in range(600)]
+    while not all(task.done() for task in tasks):  # noqa: ASYNC110
+        long = 0
+        await asyncio.sleep(0)
+        most = max(most, long)
+    assert 1 < most <= 16
+
+
 async def test_a_cancelled_turn_is_passed_over() -> None:
     turns, order = LoopTurns(), list[int]()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -210,3 +211,64 @@ async def test_lookups_at_once_decode_a_dictionary_once(tmp_path: Path, monkeypa
         found = await asyncio.gather(*[file.lookup({"text": f"text {number}"}, columns=["id"]) for number in range(20)])
     assert [table.column("id").to_pylist() for table in found] == [[number, number + 500] for number in range(20)]
     assert sorted(decoded) == [0, 1]
+
+
+AT_ONCE = 12
+SMALL_UNITS = asyncpq.LimitOptions(inline_decode_bytes=1)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("late", ["never", "always"])
+async def test_reads_at_once_decode_the_pages_of_a_column_once(indexed: bool, groups: int, late: str) -> None:
+    numbers = np.random.default_rng(7).permutation(60_000)
+    table = pa.table({"a": numbers, "b": np.arange(len(numbers))})
+    pages = {"data_page_size": 16 * 1024, "use_dictionary": False, "write_page_index": indexed}
+    data = parquet_bytes(table, row_group_size=len(numbers) // groups, compression="none", **pages)
+    async with ObjectServer(latency_s=0.01) as server:
+        server.put("lake/file.parquet", data)
+        server.put("lake/folder/one.parquet", data)
+        for target in (URL, "s3://lake/folder/"):
+            requests = asyncpq.RequestOptions(late_materialization=late)
+            async with asyncpq.Session(server.storage_options, limits=SMALL_UNITS, requests=requests) as session:
+                if target == URL:
+                    opened = await session.open_file(URL)
+                else:
+                    opened = await session.open_dataset(target, index=False)
+                keys = [int(numbers[row]) for row in range(5, len(numbers), len(numbers) // AT_ONCE)]
+                with asyncpq.measure() as cost:
+                    rows = await asyncio.gather(*[opened.lookup({"a": key}) for key in keys])
+                assert [row.to_pydict() for row in rows] == [
+                    {"a": [key], "b": [int(np.nonzero(numbers == key)[0][0])]} for key in keys
+                ]
+                # a chunk once, to find its pages, and each page once; beside them, "b" of the row that matches
+                assert cost.pages_read < 4 * 60_000 * 8 / (16 * 1024) + 4 * len(keys)
+
+
+async def test_reads_go_on_where_the_one_that_they_wait_for_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.random.default_rng(7).permutation(60_000)
+    table = pa.table({"a": numbers, "b": numbers})
+    async with ObjectServer() as server:
+        server.put("lake/file.parquet", parquet_bytes(table, data_page_size=16 * 1024, use_dictionary=False))
+        async with asyncpq.Session(server.storage_options, limits=SMALL_UNITS) as session:
+            file = await session.open_file(URL)
+            entered, released, match = asyncio.Event(), threading.Event(), RowGroupReader.match
+            loop = asyncio.get_running_loop()
+
+            def held(reader: RowGroupReader, *args: object) -> object:
+                loop.call_soon_threadsafe(entered.set)
+                released.wait(10)
+                return match(reader, *args)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(RowGroupReader, "match", held)
+            first = asyncio.ensure_future(file.lookup({"a": int(numbers[0])}))
+            await entered.wait()
+            others = [asyncio.ensure_future(file.lookup({"a": int(numbers[row])})) for row in (1, 2)]
+            await asyncio.sleep(0.05)
+            first.cancel()
+            released.set()
+            assert [found.to_pydict()["a"] for found in await asyncio.gather(*others)] == [
+                [int(numbers[1])],
+                [int(numbers[2])],
+            ]
+            assert first.cancelled() or await asyncio.wait((first,))
