@@ -9,14 +9,14 @@ from functools import lru_cache
 from typing import ClassVar, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
 from asyncpq import Expression
 from asyncpq.distributed import EngineScan, PlanningJobs, ScanTasks, plan_tasks
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import converter
-from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, FileDates, ReadConf
+from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, FileDates, ReadConf, inner_types
 
 PLAN_AGAIN: Final = "create a new DataFrame, or restart the stream."
 
@@ -76,6 +76,10 @@ async def plan_lake(
         parallelism, jobs, may_sample: as in :func:`asyncpq.distributed.scan_planning.plan_tasks`.
     """
     places = range(len(opened.names)) if columns is None else list(dict.fromkeys(opened.columns(columns)))
+    # only footers tell which files have nanoseconds
+    opens_all = opened.conf.timestamp_loss is not None and any(
+        _has_timestamps(opened.struct.fields[place].dataType) for place in places
+    )
     return await plan_tasks(
         opened.state,
         replace(lake_of(opened, places, settings), partitioning=opened.partitioning, where=where),
@@ -84,8 +88,14 @@ async def plan_lake(
         parallelism=parallelism,
         work_folder=settings.work_folder,
         jobs=jobs,
-        may_sample=may_sample,
+        may_sample=may_sample and not opens_all,
+        opens_all=opens_all,
     )
+
+
+def _has_timestamps(dtype: DataType) -> bool:
+    is_timestamp = isinstance(dtype, (TimestampType, TimestampNTZType))
+    return is_timestamp or any(_has_timestamps(inner) for _, inner in inner_types(dtype))
 
 
 #: The plan of a lake's scan: its tasks, and the cost of planning.

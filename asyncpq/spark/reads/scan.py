@@ -26,14 +26,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack, get_ar
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from asyncpq import DataFile, Session
 from asyncpq.distributed import PlannedChunk, TaskScan, read_task, run_on_worker, worker_counts
 from asyncpq.errors import counted
 from asyncpq.options import MIB, one_of
-from asyncpq.spark.driver import CallerThread, context_of, described_jobs, raised_as_asyncpq
+from asyncpq.spark.driver import (
+    MOST_CLOSURE_BYTES,
+    CallerThread,
+    context_of,
+    described_jobs,
+    mapped_tasks,
+    raised_as_asyncpq,
+)
 from asyncpq.spark.reads.conditions import Condition, instants_of, quoted
 from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
@@ -59,8 +65,6 @@ _NUMBER_BYTES: Final = 8
 # Larger estimates change no plan, and counting the numbers takes about 0.3 s in all tasks together.
 _MOST_BYTES: Final = 65_536 * MIB
 _MOST_NUMBERS_BYTES: Final = 512 * MIB
-#: A plan of at most so many bytes is part of the function that each task gets; a larger one is sent as rows.
-MOST_CLOSURE_BYTES: Final = MIB
 _DEFAULT_PARALLELISM: Final = 8  # if Spark does not tell
 
 
@@ -124,7 +128,7 @@ def explain_scan(
     of_lake, settings = split_settings(options, ScanKeywords)
     schema = _struct(of_lake.pop("schema", None))
     target = LakeTarget(target=url, index=index, view=view, schema=schema, **of_lake)
-    return plan_scan(spark, target, where, columns, settings, reader)
+    return plan_scan(spark, target, where, columns, SparkSettings.of(spark, settings), ReadConf.of(spark), reader)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,15 +255,15 @@ def plan_scan(
     target: LakeTarget,
     where: object,
     columns: Sequence[str] | str | None,
-    settings: Mapping[str, Any],
+    settings: SparkSettings,
+    conf: ReadConf,
     reader: ReaderName = "auto",
 ) -> SparkScanPlan:
-    """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
+    """Plan a scan on the driver, as :func:`explain_scan` does, with given ``settings`` and rules (``conf``)."""
     refuse_secrets("url", target.target)
     one_of("reader", reader, get_args(ReaderName))
     if isinstance(columns, str):
         columns = [name.strip() for name in columns.split(",")]
-    known, conf = SparkSettings.of(spark, settings), ReadConf.of(spark)
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
     parallelism = parallelism_of(spark)
@@ -277,7 +281,7 @@ def plan_scan(
         may_sample = samples and may_reach(spark, opened, asked=reader == "spark")
         return opened, await plan_lake(
             opened,
-            settings=known,
+            settings=settings,
             columns=wanted,
             where=terms,
             parallelism=parallelism,
@@ -287,7 +291,9 @@ def plan_scan(
 
     def plan_here(*, samples: bool) -> SparkScanPlan:
         work = partial(plan, samples=samples)
-        opened, read = caller.serve(lambda: run_on_worker(known, lambda session: caller.interruptible(work(session))))
+        opened, read = caller.serve(
+            lambda: run_on_worker(settings, lambda session: caller.interruptible(work(session)))
+        )
         return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
 
     planned = plan_here(samples=reader != "asyncpq")
@@ -451,7 +457,7 @@ _TASK_FILES: Final = 256  # at most, of one task
 _LEAST_TASK_FILES: Final = 16
 _TASKS: Final = 4  # for each task that runs at once: files differ in cost
 
-_RESULTS: Final = pa.schema([pa.field("number", pa.int32()), pa.field("payload", pa.binary())])
+_RESULTS: Final = pa.schema({"id": pa.int64(), "payload": pa.binary()})
 
 
 @dataclass(frozen=True)
@@ -466,8 +472,7 @@ class PlanFiles:
         for batch in batches:
             for row in batch.to_pylist():
                 planned = run_on_worker(self.lake.settings, partial(self._plan, pickle.loads(row["payload"])))
-                arrays = [pa.array([row["number"]], pa.int32()), pa.array([pickle.dumps(planned)], pa.binary())]
-                yield pa.record_batch(arrays, _RESULTS)
+                yield pa.record_batch({"id": [row["id"]], "payload": [pickle.dumps(planned)]}, _RESULTS)
 
     async def _plan(self, files: Sequence[DataFile], session: Session) -> PlannedChunk:
         task_bytes = self.lake.settings.split_bytes
@@ -499,7 +504,7 @@ class SparkPlanning:
             some = files[start : start + JOB_FILES]
             text = f"asyncpq plans {scan.url}: files {start + 1:,} to {start + len(some):,} of {len(files):,}"
             results = await self.caller.call(partial(self._results, work, some, text))
-            for payload in results.sort_by("number").column("payload"):
+            for payload in results.sort_by("id").column("payload"):
                 planned: PlannedChunk = pickle.loads(payload.as_buffer())
                 yield planned
 
@@ -507,9 +512,7 @@ class SparkPlanning:
         wanted = -(-len(files) // (_TASKS * self.parallelism))
         step = min(_TASK_FILES, max(_LEAST_TASK_FILES, wanted))
         payloads = [pickle.dumps(_shipped(files[at : at + step])) for at in range(0, len(files), step)]
-        numbers = pa.array(range(len(payloads)), pa.int32())
-        tasks = self.spark.createDataFrame(pa.table({"number": numbers, "payload": pa.array(payloads, pa.binary())}))
-        planned = tasks.repartitionById(len(payloads), "number").mapInArrow(work, from_arrow_schema(_RESULTS))
+        planned = mapped_tasks(self.spark, work, payloads, _RESULTS)
         with described_jobs(self.spark, text), raised_as_asyncpq():
             return planned.toArrow()
 

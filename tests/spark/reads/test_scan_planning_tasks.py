@@ -62,10 +62,10 @@ class Jobs:
         work = PlanFiles(pickle.loads(pickle.dumps(lake)), skips, len(files))
         for start in range(0, len(files), self._size):
             data = pickle.dumps(files[start : start + self._size])
-            batch = pa.record_batch({"number": pa.array([start], pa.int32()), "payload": pa.array([data], pa.binary())})
+            batch = pa.record_batch({"id": pa.array([start], pa.int32()), "payload": pa.array([data], pa.binary())})
             # as in an executor: the session's loop is another thread's
             (result,) = await asyncio.to_thread(list, work(iter([batch])))
-            assert result.column("number").to_pylist() == [start]
+            assert result.column("id").to_pylist() == [start]
             self.planned.append(pickle.loads(result.column("payload")[0].as_py()))
             yield self.planned[-1]
 
