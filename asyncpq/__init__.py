@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         View,
     )
     from asyncpq.datasets.providers import SkippedFile
-    from asyncpq.distributed.optimize import RewriteResult
+    from asyncpq.distributed.lake_writes import RewriteResult
     from asyncpq.errors import (
         AccessDeniedError,
         AmbiguousColumnError,
@@ -253,7 +253,7 @@ _NAMES = {
     "asyncpq.storage.base": ("Validator",),
     "asyncpq.tables.ducklake.catalog": ("DuckLakeTable",),
     "asyncpq.writing": ("BloomFilter", "SortedBy", "WriteOptions"),
-    "asyncpq.distributed.optimize": ("RewriteResult",),
+    "asyncpq.distributed.lake_writes": ("RewriteResult",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 # Modules that need no import of their own: `asyncpq.errors` is there after `import asyncpq`.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncpq.caching.disk import DiskCache
     from asyncpq.caching.shared import SharedCache
     from asyncpq.dataset import Dataset
-    from asyncpq.distributed.optimize import RewriteResult
+    from asyncpq.distributed.lake_writes import RewriteResult
     from asyncpq.file import File
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.kinds import IndexKind

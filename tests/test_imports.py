@@ -46,7 +46,7 @@ DOORS = {
         "distributed/worker_sessions.py",
         "distributed/build_steps.py",
         "distributed/join_planning.py",
-        "spark/reads/scan.py",
+        "spark/reads/lake_scan.py",
     },
 }
 

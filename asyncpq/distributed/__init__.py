@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncpq.distributed.footers import FooterFacts, SchemaNode
     from asyncpq.distributed.join_planning import DatasetJoin, FoundFiles, plan_join
     from asyncpq.distributed.join_tasks import JoinKey, JoinTask
-    from asyncpq.distributed.lake_writes import LakeWrite, SourceFiles, WrittenPart, plan_write, vacuum_lake
+    from asyncpq.distributed.lake_writes import LakeWrite, WrittenPart, plan_write, timed, vacuum_lake
     from asyncpq.distributed.new_files import NewFiles
     from asyncpq.distributed.optimize import plan_optimize
     from asyncpq.distributed.row_order import ZOrder
@@ -47,7 +47,7 @@ _NAMES: Final = {
     "footers": ("FooterFacts", "SchemaNode"),
     "join_planning": ("DatasetJoin", "FoundFiles", "plan_join"),
     "join_tasks": ("JoinKey", "JoinTask"),
-    "lake_writes": ("LakeWrite", "SourceFiles", "WrittenPart", "plan_write", "vacuum_lake"),
+    "lake_writes": ("LakeWrite", "WrittenPart", "plan_write", "timed", "vacuum_lake"),
     "new_files": ("NewFiles",),
     "optimize": ("plan_optimize",),
     "row_order": ("ZOrder",),
@@ -83,7 +83,6 @@ __all__ = [
     "ScanTask",
     "ScanTasks",
     "SchemaNode",
-    "SourceFiles",
     "TaskScan",
     "WorkerOptions",
     "WorkerSettings",
@@ -101,6 +100,7 @@ __all__ = [
     "refresh_hint",
     "refresh_in_steps",
     "run_on_worker",
+    "timed",
     "vacuum_lake",
     "worker_counts",
 ]

@@ -76,7 +76,7 @@ class BuildStep:
 
     #: Number of the index table "files", the first one.
     FILES_NUMBER: ClassVar[int] = 0
-    input: ClassVar[Sequence[str]] = ()  # columns of pieces; empty: all
+    input: ClassVar[Sequence[str]] = ()  # columns of the batches; empty: all
     output: ClassVar[pa.Schema]
 
     @property
@@ -93,18 +93,17 @@ class BuildStep:
 class CollectFiles(BuildStep):
     """A step that reads the files of tasks and yields their index rows as pieces."""
 
+    input: ClassVar[Sequence[str]] = ("id", "payload")  # number of a task, and its files, encoded
     output: ClassVar[pa.Schema] = PIECES
 
     settings: WorkerSettings
     wanted: IndexSpec
     tables: tuple[IndexTable, ...]  # "files" first
-    works: tuple[bytes, ...] | None  # pickled lists of files by task; None: they come in the column "payload"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for row in batch.to_pylist():
-                data = row["payload"] if self.works is None else self.works[row["id"]]
-                yield from batches_on_worker(self.settings, partial(self._opened, row["id"], pickle.loads(data)))
+            for task, data in zip(*(batch.column(name).to_pylist() for name in self.input), strict=True):
+                yield from batches_on_worker(self.settings, partial(self._opened, task, pickle.loads(data)))
 
     async def _opened(self, task: int, works: Sequence[FileTask], session: Session) -> Any:
         wanted = replace(self.wanted, options=local_options(self.wanted.options, self.settings))

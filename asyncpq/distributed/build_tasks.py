@@ -75,9 +75,6 @@ _ATTEMPTS: Final = 3  # for files that change while they are read
 _PLANNER_BYTES: Final = 32 * MIB  # rows that the planner writes itself
 _READS: Final = 16  # pieces that a task fetches at once
 
-#: Makes the step that reads files: of the encoded files of each task, or None if they come in the column "payload".
-Collecting: TypeAlias = Callable[[tuple[bytes, ...] | None], CollectFiles]
-
 
 class BuildSteps(Protocol):
     """How an engine runs one round of a build: tasks read files into pieces, and others write their rows.
@@ -88,8 +85,10 @@ class BuildSteps(Protocol):
     :meth:`written`; at last :meth:`close`.
     """
 
-    async def pieces(self) -> pa.Table:
-        """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone."""
+    async def pieces(self, collecting: CollectFiles, tasks: Sequence[bytes]) -> pa.Table:
+        """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone.
+        ``tasks``: the encoded files of each task. ``collecting`` reads them from batches with the columns "id", a
+        task's number, and "payload", its files."""
 
     async def payloads(self) -> pa.Table:
         """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
@@ -140,11 +139,11 @@ class TaskExecutor:
             costs = [build_steps.cost_of(work, reads_values=bool(wanted.by_value)) for work in works]
             groups = build_steps.packed(costs, build_steps.TASK_BYTES)
             tasks = [build_steps.shipped([works[number] for number in numbers]) for numbers in groups]
-            steps = self.make_steps(
-                partial(build_steps.CollectFiles, self.settings, wanted, tuple(index_tables)), tasks
-            )
+            steps = self.make_steps()
             try:
-                return await self._written(steps, works, wanted, tuple(index_tables), build, on_file_done)
+                collecting = build_steps.CollectFiles(self.settings, wanted, tuple(index_tables))
+                pieces = (await steps.pieces(collecting, tasks)).to_pylist()
+                return await self._written(steps, pieces, works, collecting, build, on_file_done)
             except ObjectChangedError as error:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -156,13 +155,13 @@ class TaskExecutor:
     async def _written(
         self,
         steps: BuildSteps,
+        pieces: Sequence[Mapping[str, Any]],
         works: Sequence[FileTask],
-        wanted: IndexSpec,
-        index_tables: tuple[IndexTable, ...],
+        collecting: CollectFiles,
         build: str,
         on_file_done: OnFileDone,
     ) -> list[Segment]:
-        pieces = (await steps.pieces()).to_pylist()
+        index_tables, wanted = collecting.tables, collecting.wanted
         files = [piece for piece in pieces if piece["part"] == build_steps.BuildStep.FILES_NUMBER]
         rows = [piece for piece in pieces if piece["part"] != build_steps.BuildStep.FILES_NUMBER]
         results = _file_rows(works, [build_steps.decoded(piece["payload"]) for piece in files])
@@ -377,16 +376,13 @@ class StoredSteps:
     run: TaskRunner
     runtime: Runtime
     folder: str
-    collecting: Collecting
-    tasks: Sequence[bytes]
     _places: pa.Table = field(default_factory=_PLACES.empty_table)
 
-    async def pieces(self) -> pa.Table:
-        step = self.collecting(None)
+    async def pieces(self, collecting: CollectFiles, tasks: Sequence[bytes]) -> pa.Table:
         self._places = await self._ran(
             [
-                CollectTask(number=number, collecting=step, files=files, folder=self.folder)
-                for number, files in enumerate(self.tasks)
+                CollectTask(number=number, collecting=collecting, files=files, folder=self.folder)
+                for number, files in enumerate(tasks)
             ]
         )
         return self._places
@@ -505,8 +501,8 @@ async def build_index(
     )
 
 
-#: Makes the steps of one round, which an engine runs: of the step that reads files, and the encoded files of each task.
-StepsFactory: TypeAlias = Callable[[Collecting, Sequence[bytes]], BuildSteps]
+#: Makes the steps of one round, which an engine runs.
+StepsFactory: TypeAlias = Callable[[], BuildSteps]
 
 
 async def build_in_steps(

@@ -14,7 +14,8 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
@@ -155,6 +156,46 @@ class WrittenPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RewriteResult:
+    """Result of :meth:`asyncpq.Session.optimize`.
+
+    Attributes:
+        target: url of the folder with the written files.
+        files: paths of the written files, relative to ``target``.
+        rows: number of rows in all files.
+        bytes_before: size of the source's files; None if the store does not tell it.
+        bytes_after: size of the written files.
+        snapshot: number of the snapshot of the index that lists the files.
+        seconds: duration of each step.
+    """
+
+    target: str
+    files: tuple[str, ...] = field(repr=False)
+    rows: int
+    bytes_before: int | None
+    bytes_after: int
+    snapshot: int
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        before = "" if self.bytes_before is None else f" ({self.bytes_before:,} before)"
+        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        files = errors.plural(len(self.files), "file")
+        return (
+            f"{self.rows:,} rows in {files}, {self.bytes_after:,} bytes{before}, at {self.target}\n"
+            f"verified: the files hold the rows of the source\n{steps}"
+        )
+
+
+@contextmanager
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Store the duration of the ``with`` block under the name of the step."""
+    begin = time.monotonic()
+    yield
+    seconds[step] = time.monotonic() - begin
+
+
+@dataclass(frozen=True, kw_only=True)
 class LakeWrite:
     """The plan of one write, which tasks and the commit use. Small, picklable, without a session.
 
@@ -243,10 +284,6 @@ class LakeWrite:
         whole = -(-tasks // at_once) * at_once
         return whole if whole * 4 <= tasks * 5 else tasks
 
-    async def check_alone(self, session: Session) -> None:
-        """Raise InvalidOptionError if the folder has files of others than this write."""
-        await check_target(runtime_of(session), self.folder, self.job)
-
     async def commit(self, session: Session, parts: Iterable[WrittenPart], building: BuildOptions = _BUILDING) -> int:
         """Add the files of ``parts`` to the lake's index, and so make them visible; return the number of the index's
         new snapshot.
@@ -276,6 +313,44 @@ class LakeWrite:
         if self.publish == "plain":
             await publish_plain(runtime, self.folder, self.job)
         return added.manifest.snapshot
+
+    async def commit_rewrite(
+        self,
+        session: Session,
+        parts: Sequence[WrittenPart],
+        *,
+        rows: int,
+        bytes_before: int | None,
+        seconds: Mapping[str, float],
+        building: BuildOptions = _BUILDING,
+    ) -> RewriteResult:
+        """Commit the files of a rewrite, which were verified; return its result.
+
+        Args:
+            rows, bytes_before, seconds: as in the result, without the step "commit".
+
+        Raises:
+            InvalidOptionError: others have written into the folder; the files of the rewrite are deleted.
+            AsyncpqError: the errors of :meth:`commit`.
+        """
+        durations = dict(seconds)
+        with timed(durations, "commit"):
+            try:
+                await check_target(runtime_of(session), self.folder, self.job)
+            except BaseException:
+                await self.discard(session)
+                raise
+            snapshot = await self.commit(session, parts, building)
+        files = [file for part in parts for file in part.files]
+        return RewriteResult(
+            target=safe_url(self.folder),
+            files=tuple([file.path for file in files]),
+            rows=rows,
+            bytes_before=bytes_before,
+            bytes_after=sum(file.validator.size for file in files),
+            snapshot=snapshot,
+            seconds=durations,
+        )
 
     async def discard(self, session: Session) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""

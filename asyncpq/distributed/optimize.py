@@ -35,12 +35,20 @@ from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.datasets.schemas import output_schema
 from asyncpq.distributed.build_tasks import remove_folder, worker_processes
-from asyncpq.distributed.lake_writes import LakeWrite, SourceFiles, WrittenPart, discard_job, job_folder
+from asyncpq.distributed.lake_writes import (
+    LakeWrite,
+    RewriteResult,
+    SourceFiles,
+    WrittenPart,
+    discard_job,
+    job_folder,
+    timed,
+)
 from asyncpq.distributed.row_order import RowOrder, ZOrder, sampled_z_order, writable_schema
 from asyncpq.distributed.scan_planning import ScanTask, plan_scan
 from asyncpq.distributed.scan_tasks import open_task
 from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, plan_again_hint, run_on_worker
-from asyncpq.errors import CorruptFileError, InvalidOptionError, plural
+from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import from_thread
 from asyncpq.indexing.build.sorting import ExternalSort
@@ -77,38 +85,6 @@ Watcher: TypeAlias = Callable[[str, int, int | None], None]
 
 def _unwatched(step: str, done: int, total: int | None) -> None:
     """Ignore the step."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewriteResult:
-    """Result of :meth:`asyncpq.Session.optimize`.
-
-    Attributes:
-        target: url of the folder with the written files.
-        files: paths of the written files, relative to ``target``.
-        rows: number of rows in all files.
-        bytes_before: size of the source's files; None if the store does not tell it.
-        bytes_after: size of the written files.
-        snapshot: number of the snapshot of the index that lists the files.
-        seconds: duration of each step.
-    """
-
-    target: str
-    files: tuple[str, ...] = field(repr=False)
-    rows: int
-    bytes_before: int | None
-    bytes_after: int
-    snapshot: int
-    seconds: Mapping[str, float]
-
-    def __str__(self) -> str:
-        before = "" if self.bytes_before is None else f" ({self.bytes_before:,} before)"
-        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
-        files = plural(len(self.files), "file")
-        return (
-            f"{self.rows:,} rows in {files}, {self.bytes_after:,} bytes{before}, at {self.target}\n"
-            f"verified: the files hold the rows of the source\n{steps}"
-        )
 
 
 class Tally(NamedTuple):
@@ -447,21 +423,16 @@ class LakeRewrite:
         """Run as :meth:`run` does, as a part of ``operation``."""
         try:
             results = await self._results(session, run, operation)
-            await self.write.check_alone(session)
         except BaseException:
             await self.write.discard(session)
             raise
-        with timed(self.seconds, "commit"):
-            snapshot = await self.write.commit(session, [rows.part for rows in results], self.sorting.building)
-        files = [file for rows in results for file in rows.part.files]
-        return RewriteResult(
-            target=safe_url(self.write.folder),
-            files=tuple([file.path for file in files]),
+        return await self.write.commit_rewrite(
+            session,
+            [rows.part for rows in results],
             rows=sum(rows.tally.rows for rows in results),
             bytes_before=self.bytes_before,
-            bytes_after=sum(file.validator.size for file in files),
-            snapshot=snapshot,
             seconds=self.seconds,
+            building=self.sorting.building,
         )
 
     async def _results(self, session: Session, run: RewriteRunner, operation: Operation) -> list[RewrittenRows]:
@@ -507,14 +478,6 @@ def _cuts(pieces: Sequence[Piece], count: int) -> list[Place]:
             cuts.append(piece.first)
         seen += piece.stop - piece.start
     return cuts
-
-
-@contextmanager
-def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Store the duration of the ``with`` block under the name of the step."""
-    begin = time.monotonic()
-    yield
-    seconds[step] = time.monotonic() - begin
 
 
 # -- verifying ------------------------------------------------------------------------------------

@@ -324,6 +324,7 @@ async def plan_tasks(
     *,
     jobs: PlanningJobs | None = None,
     may_sample: bool = False,
+    opens_all: bool = False,
     **limits: Unpack[TaskKeywords],
 ) -> ScanTasks[S]:
     """Prune the files of a dataset for ``scan``, and pack the remaining rows into tasks. Engines without rules of their
@@ -336,9 +337,10 @@ async def plan_tasks(
         scan: what all tasks share: a :class:`TaskScan`, such as an engine's :class:`asyncpq.distributed.EngineScan`.
         jobs: plans very many files on workers. None: this process plans all files.
         may_sample: open a sample of the files first, and no others if it rules out nothing.
+        opens_all: open all files that may match, for their ``facts``; then ``may_sample`` is false.
         limits: as in :func:`plan_scan`.
     """
-    check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample"))
+    check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample", "opens_all"))
     sizes = {"task_bytes": 64 * MIB, "most_tasks": 100_000, "parallelism": 1}
     sizes.update({name: limits[name] for name in sizes if name in limits})  # type: ignore[literal-required]
     for name, value in sizes.items():
@@ -348,7 +350,7 @@ async def plan_tasks(
     pieces = PieceStore(state, task_bytes, limits.get("work_folder"))
     with refresh_hint(state.source.view is View.SNAPSHOT), operation:
         planner = _FilePlanner(state, scan, operation, pieces, task_bytes)
-        await planner.plan(jobs, may_sample=may_sample)
+        await planner.plan(jobs, may_sample=may_sample, opens_all=opens_all)
         groups = group_pieces(await pieces.finish(), **sizes)
     return ScanTasks(
         scan=replace(scan, variants=tuple(planner.variants.known)),
@@ -424,19 +426,18 @@ class _FilePlanner:
     def facts(self) -> frozenset[str]:
         return self._requests.facts | self._facts
 
-    async def plan(self, jobs: PlanningJobs | None, *, may_sample: bool) -> None:
+    async def plan(self, jobs: PlanningJobs | None, *, may_sample: bool, opens_all: bool) -> None:
         """Plan all files."""
         state, scan = self._state, self._scan
         memory, key = state.runtime.memory, scan.dataset_columns().token
         if scan.where is not None:
             state.known.recall(memory, key, scan.where, scan.schema)
+        opens_all = opens_all or scan.where is not None or state.skips
         may_sample = may_sample and scan.where is not None and not state.skips
         files = self._dataset_files(state)
         async with aclosing(self._sets()) as sets:
             async for found in sets:
-                await files.extend(
-                    await self._plan_unopened(found) if scan.where is None and not state.skips else found
-                )
+                await files.extend(found if opens_all else await self._plan_unopened(found))
                 if len(files.candidates) > GATHERED_FILES:
                     await self._plan_candidates(files, jobs, may_sample=False)
                     may_sample = False

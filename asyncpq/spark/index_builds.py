@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -22,7 +22,7 @@ from asyncpq.distributed import BuildStep, build_in_steps, refresh_in_steps, run
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
-from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
+from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, mapped_tasks, raised_as_asyncpq
 from asyncpq.spark.settings import (
     LakeBuildKeywords,
     SettingKeywords,
@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BUILDING = BuildOptions()
-_CLOSURE_BYTES: Final = 1 * MIB  # descriptions of files that are sent with the function
 _CUT_BYTES: Final = 48 * MIB  # rows in pieces that one task cuts
 _BATCH_BYTES: Final = 16 * MIB  # pieces in one batch for a Python worker
-#: Makes the step that reads the files of tasks, which are its argument, or come as rows.
-_Collecting: TypeAlias = Callable[[tuple[bytes, ...] | None], BuildStep]
 _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
@@ -183,9 +180,9 @@ class _BuildCall:
         self._spark = spark
         self._caller = CallerThread()
 
-    def steps(self, collecting: _Collecting, tasks: Sequence[bytes]) -> SparkSteps:
+    def steps(self) -> SparkSteps:
         """Return the steps of one round, as Spark jobs."""
-        return SparkSteps(self._spark, self._caller, collecting, tasks)
+        return SparkSteps(self._spark, self._caller)
 
     def build(self, work: Callable[[Session], Awaitable[Index]]) -> BuiltIndex:
         """Run ``work``, which builds or refreshes the index, in this process's session; return a summary."""
@@ -223,13 +220,11 @@ class SparkSteps:
 
     spark: SparkSession
     caller: CallerThread
-    collecting: _Collecting
-    tasks: Sequence[bytes]
     _rows: DataFrame | None = None
 
-    async def pieces(self) -> pa.Table:
+    async def pieces(self, collecting: BuildStep, tasks: Sequence[bytes]) -> pa.Table:
         """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone."""
-        return await self.caller.call(self._pieces)
+        return await self.caller.call(partial(self._pieces, collecting, tasks))
 
     async def payloads(self) -> pa.Table:
         """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
@@ -243,8 +238,8 @@ class SparkSteps:
         """Free the pieces that Spark keeps on executors."""
         await self.caller.call(self._close, on_leaving=True)
 
-    def _pieces(self) -> pa.Table:
-        self._rows = self._collected().persist(StorageLevel.DISK_ONLY)
+    def _pieces(self, collecting: BuildStep, tasks: Sequence[bytes]) -> pa.Table:
+        self._rows = mapped_tasks(self.spark, collecting, tasks, collecting.output).persist(StorageLevel.DISK_ONLY)
         payload = sf.when(sf.col("part") == BuildStep.FILES_NUMBER, sf.col("payload")).alias("payload")
         return _answer(self._rows.select(*self._rows.columns[:-1], payload))
 
@@ -265,14 +260,6 @@ class SparkSteps:
     def _others(self, *columns: str) -> DataFrame:
         assert self._rows is not None, "pieces() is called first"
         return self._rows.where(sf.col("part") != BuildStep.FILES_NUMBER).select(*columns)
-
-    def _collected(self) -> DataFrame:
-        if sum(map(len, self.tasks)) <= _CLOSURE_BYTES:
-            rows = self.spark.range(len(self.tasks), numPartitions=len(self.tasks))
-            return _mapped(rows, self.collecting(tuple(self.tasks)))
-        ids = pa.array(range(len(self.tasks)), pa.int32())
-        listed = self.spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(self.tasks, pa.binary())}))
-        return _mapped(listed.repartitionById(len(self.tasks), "id"), self.collecting(None))
 
 
 def _mapped(rows: DataFrame, step: BuildStep) -> DataFrame:

@@ -24,15 +24,9 @@ from asyncpq.spark.join_keys import KeyRule, candidate_columns, numbered
 from asyncpq.spark.reads.conditions import quoted
 from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
-from asyncpq.spark.reads.reader_choice import (
-    DRIVER_START_S,
-    ScanSize,
-    driver_may_read,
-    local_rows,
-    read_few,
-    reader_costs,
-)
-from asyncpq.spark.reads.scan import SparkScanPlan, TaskMetrics, parallelism_of, scan_plan, task_rows, with_jvm_zone
+from asyncpq.spark.reads.reader_choice import DRIVER_START_S, ScanSize, driver_may_read, reader_costs
+from asyncpq.spark.reads.scan import SparkScanPlan, parallelism_of, scan_plan, with_jvm_zone
+from asyncpq.spark.reads.task_rows import TaskMetrics, local_rows, read_few, task_rows
 from asyncpq.spark.settings import SparkSettings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import reduce
@@ -26,7 +26,7 @@ from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionEr
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, merged_schema, nullable, unquoted
+from asyncpq.spark.types.read_conf import READ_FIELDS, ReadConf, RebaseMode, merged_schema, nullable, unquoted
 
 if TYPE_CHECKING:
     from asyncpq import Session
@@ -163,7 +163,7 @@ def _own(given: dict[str, str]) -> dict[str, str]:
 
 def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
     known = {name.lower(): name for name in _NAMES}
-    known |= {name.replace("_", ""): name for name in (*SETTING_NAMES, *ReadConf.__dataclass_fields__)}
+    known |= {name.replace("_", ""): name for name in (*SETTING_NAMES, *[item.name for item in READ_FIELDS])}
     for name in given:
         if name not in known:
             names = sorted(map(camel_case, known.values()))
@@ -241,7 +241,7 @@ def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str 
 
 def _conf(given: Mapping[str, str]) -> ReadConf:
     values: dict[str, Any] = {}
-    for setting in fields(ReadConf):
+    for setting in READ_FIELDS:
         name = setting.name.replace("_", "")
         if name not in given:
             continue

@@ -305,10 +305,10 @@ def test_a_file_that_changes_during_a_build(
 ) -> None:
     lake, real = _lake_in(lake_store), index_builds.SparkSteps._pieces
 
-    def pieces(self: Any) -> pa.Table:
+    def pieces(self: Any, *given: Any) -> pa.Table:
         _change(lake_store, "t/3.parquet", "replaced", 9)
         _change(lake_store, "t/4.parquet", "deleted")
-        return real(self)
+        return real(self, *given)
 
     monkeypatch.setattr(index_builds.SparkSteps, "_pieces", pieces)
     built = asyncpq.spark.build_index(spark, lake, _KINDS, **lake_store.settings)

@@ -168,10 +168,10 @@ def test_a_listed_file_that_is_gone_or_replaced_is_no_error(
     write_lake(lake)
     real = index_builds.SparkSteps._pieces
 
-    def pieces(self: Any) -> pa.Table:
+    def pieces(self: Any, *given: Any) -> pa.Table:
         write(lake / "3.parquet", 333)
         (lake / "4.parquet").unlink()
-        return real(self)
+        return real(self, *given)
 
     monkeypatch.setattr(index_builds.SparkSteps, "_pieces", pieces)
     assert build_index(spark, str(lake), FEW, at=at).files == 15

@@ -135,7 +135,7 @@ def test_the_driver_reads_few_rows(spark: SparkSession, lake: str, monkeypatch: 
 
     found, rows = read()
     assert (found.reason, rows.isLocal()) == ("it is estimated at less time, on the driver", True)
-    monkeypatch.setattr("asyncpq.spark.reads.reader_choice.MOST_BYTES", 40)  # one row has more
+    monkeypatch.setattr("asyncpq.spark.reads.task_rows.MOST_BYTES", 40)  # one row has more
     assert not read()[1].isLocal()
     monkeypatch.undo()
     monkeypatch.setattr("asyncpq.spark.join_strategy.DRIVER_START_S", 1.0)

@@ -30,7 +30,7 @@ from asyncpq.errors import AsyncpqError, QueryError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys
 from asyncpq.spark.join_strategy import JoinStrategy
-from asyncpq.spark.reads import reader_choice
+from asyncpq.spark.reads import task_rows
 from asyncpq.spark.reads.conditions import Condition
 from asyncpq.spark.reads.reader_choice import ReaderName
 from asyncpq.spark.types.read_conf import ReadConf
@@ -248,10 +248,10 @@ def _scan_query(spark: SparkSession, rng: random.Random, lake: Lake) -> Query:
         native = native.select(*columns)
     index, schema = rng.choice(lake.indexes), lake.schema
 
-    driver_bytes = rng.choice([0, reader_choice.MOST_BYTES])
+    driver_bytes = rng.choice([0, task_rows.MOST_BYTES])
 
     def ask() -> DataFrame:
-        with mock.patch.object(reader_choice, "MOST_BYTES", driver_bytes):
+        with mock.patch.object(task_rows, "MOST_BYTES", driver_bytes):
             found = asyncpq.spark.scan(spark, lake.url, where, columns, index, schema=schema, reader=reader)
         return shape(found)  # type: ignore[no-any-return]
 
@@ -288,11 +288,11 @@ def _join_query(spark: SparkSession, rng: random.Random, lake: Lake) -> Query:
     left = spark.createDataFrame(rows, StructType([*fields, StructField("w", native.schema["row"].dataType)]))
     columns = rng.choice([None, [name for name in rng.sample(list(lake.columns), k=3) if "." not in name]])
     named = native.columns if columns is None else [*on, *[name for name in columns if name not in on]]
-    index, driver_bytes = rng.choice(lake.indexes), rng.choice([0, reader_choice.MOST_BYTES])
+    index, driver_bytes = rng.choice(lake.indexes), rng.choice([0, task_rows.MOST_BYTES])
 
     def ask() -> DataFrame:
         options: dict[str, Any] = {"columns": columns, "how": how, "index": index}
-        with mock.patch.object(reader_choice, "MOST_BYTES", driver_bytes):
+        with mock.patch.object(task_rows, "MOST_BYTES", driver_bytes):
             try:
                 return asyncpq.spark.lookup_join(left, lake.url, on, strategy=strategy, **options)
             except QueryError:

@@ -19,6 +19,11 @@ from asyncpq.spark.source_options import SourceOptions, predicate_option
 from asyncpq.spark.types.read_conf import ReadConf
 
 
+def test_what_becomes_of_digits_is_no_option() -> None:
+    with pytest.raises(InvalidOptionError, match="no option 'timestamploss'"):
+        _parse(timestampLoss="error")
+
+
 def _parse(streaming: bool = False, **options: str) -> SourceOptions:
     return SourceOptions.parse({"path": "s3://b/lake/", **options}, streaming=streaming)
 

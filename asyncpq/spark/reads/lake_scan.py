@@ -1,22 +1,32 @@
-"""The scan of a lake for Spark: tasks read the files by Spark's rules, as batches of Spark's types."""
+"""The scan of a lake for Spark: tasks read the files by Spark's rules, as batches of Spark's types.
+
+Very many files are planned in tasks, too: these get files and a condition, read the footers, prune row groups, and
+return encoded pieces of the plan, the versions of their files, and the statistics of the footers. The driver asks for
+the files in jobs of ``JOB_FILES``, so it never holds the results of all files at once beyond what a plan keeps.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import pickle
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import ClassVar, Final, TypeAlias
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
-from asyncpq import Expression
-from asyncpq.distributed import EngineScan, PlanningJobs, ScanTasks, plan_tasks
+from asyncpq import DataFile, Expression, Session
+from asyncpq.distributed import EngineScan, PlannedChunk, PlanningJobs, ScanTasks, TaskScan, plan_tasks, run_on_worker
+from asyncpq.spark.driver import CallerThread, described_jobs, mapped_tasks, raised_as_asyncpq
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import converter
-from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, FileDates, ReadConf
+from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, FileDates, ReadConf, inner_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PLAN_AGAIN: Final = "create a new DataFrame, or restart the stream."
 
@@ -76,6 +86,10 @@ async def plan_lake(
         parallelism, jobs, may_sample: as in :func:`asyncpq.distributed.scan_planning.plan_tasks`.
     """
     places = range(len(opened.names)) if columns is None else list(dict.fromkeys(opened.columns(columns)))
+    # only footers tell which files have nanoseconds
+    opens_all = opened.conf.timestamp_loss is not None and any(
+        _has_timestamps(opened.struct.fields[place].dataType) for place in places
+    )
     return await plan_tasks(
         opened.state,
         replace(lake_of(opened, places, settings), partitioning=opened.partitioning, where=where),
@@ -84,8 +98,14 @@ async def plan_lake(
         parallelism=parallelism,
         work_folder=settings.work_folder,
         jobs=jobs,
-        may_sample=may_sample,
+        may_sample=may_sample and not opens_all,
+        opens_all=opens_all,
     )
+
+
+def _has_timestamps(dtype: DataType) -> bool:
+    is_timestamp = isinstance(dtype, (TimestampType, TimestampNTZType))
+    return is_timestamp or any(_has_timestamps(inner) for _, inner in inner_types(dtype))
 
 
 #: The plan of a lake's scan: its tasks, and the cost of planning.
@@ -108,3 +128,77 @@ def spark_struct(text: str) -> StructType:
     """Parse the JSON of a ``StructType``."""
     struct: StructType = StructType.fromJson(json.loads(text))
     return struct
+
+
+# -- plans of very many files ---------------------------------------------------------------------
+
+
+#: Files of one job, whose results the driver gets at once: with footers, about 1 KiB each, at most 16 KiB.
+JOB_FILES: Final = 16_384
+_TASK_FILES: Final = 256  # at most, of one task
+_LEAST_TASK_FILES: Final = 16
+_TASKS: Final = 4  # for each task that runs at once: files differ in cost
+
+_RESULTS: Final = pa.schema({"id": pa.int64(), "payload": pa.binary()})
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """A function for ``mapInArrow`` that plans the files of tasks."""
+
+    lake: LakeScan  # with the condition
+    skips: bool  # bad files are left out
+    num_files: int  # files that are planned together, which tell how large their pieces may be
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                planned = run_on_worker(self.lake.settings, partial(self._plan, pickle.loads(row["payload"])))
+                yield pa.record_batch({"id": [row["id"]], "payload": [pickle.dumps(planned)]}, _RESULTS)
+
+    async def _plan(self, files: Sequence[DataFile], session: Session) -> PlannedChunk:
+        task_bytes = self.lake.settings.split_bytes
+        return await PlannedChunk.of(
+            self.lake, files, session, skips=self.skips, num_files=self.num_files, task_bytes=task_bytes
+        )
+
+
+@dataclass(frozen=True)
+class SparkPlanning:
+    """Plans files in Spark jobs, which the caller's thread starts: :class:`asyncpq.distributed.PlanningJobs`."""
+
+    spark: SparkSession
+    caller: CallerThread
+    parallelism: int  # number of tasks that run at once
+
+    async def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
+        """Plan ``files`` in Spark jobs; yield what each task planned, of consecutive files, in the order of ``files``.
+
+        Args:
+            skips: leave out files that cannot be read, instead of failing.
+
+        Raises:
+            AsyncpqError: of a task that failed after all retries.
+        """
+        assert isinstance(scan, LakeScan)
+        work = PlanFiles(scan, skips, len(files))
+        for start in range(0, len(files), JOB_FILES):
+            some = files[start : start + JOB_FILES]
+            text = f"asyncpq plans {scan.url}: files {start + 1:,} to {start + len(some):,} of {len(files):,}"
+            results = await self.caller.call(partial(self._results, work, some, text))
+            for payload in results.sort_by("id").column("payload"):
+                planned: PlannedChunk = pickle.loads(payload.as_buffer())
+                yield planned
+
+    def _results(self, work: PlanFiles, files: Sequence[DataFile], text: str) -> Any:
+        wanted = -(-len(files) // (_TASKS * self.parallelism))
+        step = min(_TASK_FILES, max(_LEAST_TASK_FILES, wanted))
+        payloads = [pickle.dumps(_shipped(files[at : at + step])) for at in range(0, len(files), step)]
+        planned = mapped_tasks(self.spark, work, payloads, _RESULTS)
+        with described_jobs(self.spark, text), raised_as_asyncpq():
+            return planned.toArrow()
+
+
+def _shipped(files: Sequence[DataFile]) -> list[DataFile]:
+    """Return copies of the files without the attributes that tasks do not need."""
+    return [replace(file, bounds={}) for file in files]

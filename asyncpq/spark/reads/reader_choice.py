@@ -9,13 +9,8 @@ bandwidth are what the driver's session has measured at the store; tasks measure
 from __future__ import annotations
 
 import logging
-import time
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -25,24 +20,21 @@ from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.spark.reads.lake_scan import LakePlan, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.spark_files import NotForSpark, spark_frame
+from asyncpq.spark.reads.task_rows import ROW_S, limits_batches
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.special_types import without_months
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Most bytes of the rows. Spark sends them to its tasks with the plan, and warns of tasks that are larger.
-MOST_BYTES: Final = 1 << 20
 #: Estimated seconds and compressed bytes of the longest read.
 _MOST_S: Final = 0.5
 _MOST_READ_BYTES: Final = 16 << 20
 #: Seconds before the first row, without reading.
 DRIVER_START_S: Final = 0.02
-_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _CONTAINERS: Final = (ArrayType, MapType, StructType)
 
 
@@ -53,7 +45,7 @@ def driver_may_read(spark: SparkSession, struct: StructType, driver_s: float, nu
     several levels and arrays with times inside, and not all of them alike, and it refuses all rows if the session does
     not limit the rows of a batch.
     """
-    if driver_s > _MOST_S or num_bytes > _MOST_READ_BYTES or not _limits_batches(spark):
+    if driver_s > _MOST_S or num_bytes > _MOST_READ_BYTES or not limits_batches(spark):
         return False
     sent = without_months(struct)
     assert isinstance(sent, StructType)
@@ -62,10 +54,6 @@ def driver_may_read(spark: SparkSession, struct: StructType, driver_s: float, nu
     except UnsupportedFeatureError:
         return False  # Spark's own reader may read the columns
     return all(map(_is_kept, (field.dataType for field in sent.fields), types))
-
-
-def _limits_batches(spark: SparkSession) -> bool:
-    return int(spark.conf.get(_BATCH_ROWS, None) or 1) > 0
 
 
 def _is_kept(dtype: DataType, arrow_type: pa.DataType) -> bool:
@@ -79,31 +67,6 @@ def _is_kept(dtype: DataType, arrow_type: pa.DataType) -> bool:
         inner = [arrow_type.value_type]
     is_deep = any(pa.types.is_nested(kind) or pa.types.is_timestamp(kind) for kind in inner)
     return isinstance(dtype, _CONTAINERS) and not is_deep  # not UDTs, whose parts PySpark would look for
-
-
-def read_few(batches: Generator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    """Return the batches; None if they have more than ``MOST_BYTES``. Ends the read."""
-    read, num_bytes = list[pa.RecordBatch](), 0
-    with closing(batches):
-        for batch in batches:
-            num_bytes += batch.nbytes
-            if num_bytes > MOST_BYTES:
-                logger.info("the rows take more than %d bytes, so tasks read them, not the driver", MOST_BYTES)
-                return None
-            read.append(batch)
-    return read
-
-
-def local_rows(spark: SparkSession, batches: Sequence[pa.RecordBatch], struct: StructType) -> DataFrame:
-    """Return a local DataFrame of rows in Spark's types. It has the names of ``struct``; columns match by position."""
-    schema = arrow_schema(struct)
-    if batches:
-        table = pa.Table.from_batches([batch.rename_columns(schema.names) for batch in batches])
-    elif _limits_batches(spark):
-        table = schema.empty_table()
-    else:
-        return spark.createDataFrame([], struct)  # with tasks
-    return spark.createDataFrame(table, struct)
 
 
 # -- the choice -----------------------------------------------------------------------------------
@@ -124,11 +87,6 @@ _LISTING_ROUNDS: Final = 8
 #: Compressed bytes that a core decodes.
 _PYTHON_BYTES_S: Final = 200e6
 _SPARK_BYTES_S: Final = 200e6
-#: Seconds of a row before the first measurement.
-ROW_S: Final = 0.5e-6
-_BOUNDS: Final = (ROW_S / 8, ROW_S * 8)
-_KEPT: Final = 16  # measurements
-_LEAST_ROWS: Final = 10_000  # of a measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,46 +112,6 @@ class ReaderChoice:
     reason: str
     native: DataFrame | None = None  # the planned columns of the planned files by Spark's own reader, if it reads them
     on_driver: bool = False  # asyncpq reads on the driver, not in tasks
-
-
-class RowClock:
-    """Measures in tasks the time in which rows pass from Python to Spark. Picklable: tasks have no measurements.
-
-    ``rows`` and ``seconds`` are Spark's accumulators, or None in Spark Connect, which has none.
-    """
-
-    def __init__(self, rows: Accumulator[float] | None, seconds: Accumulator[float] | None) -> None:
-        self._rows = rows
-        self._seconds = seconds
-        self._before = (0.0, 0.0)
-        self._seen: deque[float] = deque(maxlen=_KEPT)
-
-    def __reduce__(self) -> tuple[type[RowClock], tuple[Any, Any]]:
-        return RowClock, (self._rows, self._seconds)
-
-    def timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches. Runs in tasks."""
-        rows, seconds = 0, 0.0
-        try:
-            for batch in batches:
-                rows += batch.num_rows
-                began = time.perf_counter()
-                yield batch
-                seconds += time.perf_counter() - began
-        finally:
-            if self._rows is not None and self._seconds is not None:
-                self._rows.add(float(rows))
-                self._seconds.add(seconds)
-
-    def row_s(self) -> float:
-        """Return the seconds of a row: the median of the last measurements, within bounds. Runs on the driver."""
-        if self._rows is not None and self._seconds is not None:
-            now = self._rows.value, self._seconds.value
-            rows, seconds = now[0] - self._before[0], now[1] - self._before[1]
-            if rows >= _LEAST_ROWS:
-                self._before = now
-                self._seen.append(min(max(seconds / rows, _BOUNDS[0]), _BOUNDS[1]))
-        return median(self._seen) if self._seen else ROW_S
 
 
 def choose_reader(

@@ -3,64 +3,40 @@
 Very many files are planned in tasks: these get files and a condition, read the footers, prune row groups, and return
 encoded pieces of the plan, the versions of their files, and the statistics of the footers. The driver asks for the
 files in jobs of ``JOB_FILES``, so it never holds the results of all files at once beyond what a plan keeps.
-
-Spark estimates the size of ``mapInArrow`` output by its input, here one number a task, and would broadcast any lake in
-a join. So the input is padded to the size of the data: more numbers than tasks, which are dropped at once, beside a
-wide column without values. With ``spark.sql.cbo.enabled`` Spark counts rows and multiplies them by the width of the
-selected columns: then there are more numbers and no wide column.
-
-Spark offers Python sources no metrics of their own. So tasks add their counts to an accumulator, which the driver
-reads, and Spark shows the name of the tasks' function in ``explain`` and in its UI.
 """
 
 from __future__ import annotations
 
 import logging
-import pickle
-import uuid
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args
 
-import pyarrow as pa
-from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from asyncpq import DataFile, Session
-from asyncpq.distributed import PlannedChunk, TaskScan, read_task, run_on_worker, worker_counts
+from asyncpq import Session
+from asyncpq.distributed import read_task, run_on_worker
 from asyncpq.errors import counted
-from asyncpq.options import MIB, one_of
-from asyncpq.spark.driver import CallerThread, context_of, described_jobs, raised_as_asyncpq
+from asyncpq.options import one_of
+from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.conditions import Condition, instants_of, quoted
-from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, needs_jvm_zone, plan_lake, spark_struct
+from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, SparkPlanning, needs_jvm_zone, plan_lake, spark_struct
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, RowClock, choose_reader, local_rows, read_few
+from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, choose_reader
 from asyncpq.spark.reads.spark_files import may_reach
+from asyncpq.spark.reads.task_rows import TaskMetrics, clock_of, local_rows, read_few, task_rows
 from asyncpq.spark.settings import ScanKeywords, SparkSettings, refuse_secrets, split_settings
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_FIELDS: Final = 20
-_WIDTH: Final = _FIELDS * 100  # bytes: Spark's estimate for a BINARY is 100
-_WIDE: Final = f"CAST(NULL AS STRUCT<{', '.join(f'c{at}: BINARY' for at in range(_FIELDS))}>) AS wide"
-#: Spark adds 8 bytes to each row, and counts 8 bytes for a number.
-_WIDE_ROW_BYTES: Final = (8 + 8 + _WIDTH) // 2
-_NUMBER_BYTES: Final = 8
-# Larger estimates change no plan, and counting the numbers takes about 0.3 s in all tasks together.
-_MOST_BYTES: Final = 65_536 * MIB
-_MOST_NUMBERS_BYTES: Final = 512 * MIB
-#: A plan of at most so many bytes is part of the function that each task gets; a larger one is sent as rows.
-MOST_CLOSURE_BYTES: Final = MIB
 _DEFAULT_PARALLELISM: Final = 8  # if Spark does not tell
 
 
@@ -124,7 +100,7 @@ def explain_scan(
     of_lake, settings = split_settings(options, ScanKeywords)
     schema = _struct(of_lake.pop("schema", None))
     target = LakeTarget(target=url, index=index, view=view, schema=schema, **of_lake)
-    return plan_scan(spark, target, where, columns, settings, reader)
+    return plan_scan(spark, target, where, columns, SparkSettings.of(spark, settings), ReadConf.of(spark), reader)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,15 +227,15 @@ def plan_scan(
     target: LakeTarget,
     where: object,
     columns: Sequence[str] | str | None,
-    settings: Mapping[str, Any],
+    settings: SparkSettings,
+    conf: ReadConf,
     reader: ReaderName = "auto",
 ) -> SparkScanPlan:
-    """Plan a scan on the driver. ``settings`` are keyword arguments of :func:`scan` that override Spark's settings."""
+    """Plan a scan on the driver, as :func:`explain_scan` does, with given ``settings`` and rules (``conf``)."""
     refuse_secrets("url", target.target)
     one_of("reader", reader, get_args(ReaderName))
     if isinstance(columns, str):
         columns = [name.strip() for name in columns.split(",")]
-    known, conf = SparkSettings.of(spark, settings), ReadConf.of(spark)
     condition = None if where is None else Condition(where)
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
     parallelism = parallelism_of(spark)
@@ -277,7 +253,7 @@ def plan_scan(
         may_sample = samples and may_reach(spark, opened, asked=reader == "spark")
         return opened, await plan_lake(
             opened,
-            settings=known,
+            settings=settings,
             columns=wanted,
             where=terms,
             parallelism=parallelism,
@@ -287,7 +263,9 @@ def plan_scan(
 
     def plan_here(*, samples: bool) -> SparkScanPlan:
         work = partial(plan, samples=samples)
-        opened, read = caller.serve(lambda: run_on_worker(known, lambda session: caller.interruptible(work(session))))
+        opened, read = caller.serve(
+            lambda: run_on_worker(settings, lambda session: caller.interruptible(work(session)))
+        )
         return scan_plan(spark, opened, read, reader, condition=condition, columns=columns)
 
     planned = plan_here(samples=reader != "asyncpq")
@@ -309,7 +287,7 @@ def scan_plan(
     """Choose the reader of a planned read; return the plan of the scan."""
     if needs_jvm_zone(read) or read.unopened:
         read = replace(read, scan=with_jvm_zone(spark, read.scan))
-    row_s = _clock(spark).row_s()
+    row_s = clock_of(spark).row_s()
     choice = choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s)
     name = f"asyncpq scan, {read.num_files} of {read.metrics.files_total} files, {read.num_bytes} bytes"
     return SparkScanPlan(
@@ -345,20 +323,6 @@ def _jvm_zone(spark: SparkSession) -> str:
 _zones: dict[str, str] = {}
 
 
-def _clock(spark: SparkSession) -> RowClock:
-    """Return the clock of the application, whose accumulators its tasks share."""
-    context = context_of(spark)
-    if context is None:
-        return _clocks.setdefault("", RowClock(None, None))
-    name = str(context.applicationId)
-    if name not in _clocks:
-        _clocks[name] = RowClock(context.accumulator(0.0), context.accumulator(0.0))
-    return _clocks[name]
-
-
-_clocks: dict[str, RowClock] = {}
-
-
 def parallelism_of(spark: SparkSession) -> int:
     """Return the number of tasks that run at once, or a default if Spark does not reveal that number."""
     for name in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
@@ -367,225 +331,3 @@ def parallelism_of(spark: SparkSession) -> int:
             return max(1, int(value))
     context = context_of(spark)
     return _DEFAULT_PARALLELISM if context is None else max(1, context.defaultParallelism)
-
-
-# -- rows -----------------------------------------------------------------------------------------
-
-
-#: Reads the rows of one task from its encoded part of the plan. Picklable.
-TaskReader: TypeAlias = Callable[[bytes], Iterator[pa.RecordBatch]]
-
-
-def task_rows(
-    spark: SparkSession,
-    read: TaskReader,
-    tasks: Sequence[bytes],
-    struct: StructType,
-    num_bytes: int,
-    metrics: TaskMetrics,
-) -> DataFrame:
-    """Return the rows that ``read`` yields for each of ``tasks``, as a DataFrame whose size Spark estimates at
-    ``num_bytes``. Tasks add what they read to ``metrics``."""
-    if not tasks:
-        return local_rows(spark, [], struct)
-    numbers, columns = _padding(spark, num_bytes)
-    if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
-        step = -(-numbers // len(tasks))
-        rows = spark.range(0, len(tasks) * step, 1, len(tasks))
-        if step > 1:
-            rows = rows.filter(f"id % {step} = 0").selectExpr("id", *columns)
-        return rows.mapInArrow(metrics.named(read_numbers, read, tuple(tasks), step, _clock(spark), metrics), struct)
-    table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
-    rows = spark.createDataFrame(table).selectExpr("*", *columns)
-    none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
-    rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *columns))
-    return rows.repartitionById(len(tasks), "number").mapInArrow(
-        metrics.named(read_rows, read, _clock(spark), metrics), struct
-    )
-
-
-def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
-    """Return the number of input rows whose size Spark estimates at ``num_bytes``, and SQL of their other columns.
-
-    The number is rounded up by at most an eighth, since Spark compiles a new plan for each distinct number.
-    """
-    counts_rows = spark.conf.get("spark.sql.cbo.enabled", "false") == "true"
-    most_bytes, row_bytes = (_MOST_NUMBERS_BYTES, _NUMBER_BYTES) if counts_rows else (_MOST_BYTES, _WIDE_ROW_BYTES)
-    number = min(num_bytes, most_bytes) // row_bytes
-    digits = max(0, number.bit_length() - 4)
-    return max(1, -(-number >> digits) << digits), () if counts_rows else (_WIDE,)
-
-
-def read_numbers(
-    read: TaskReader,
-    tasks: Sequence[bytes],
-    step: int,
-    clock: RowClock,
-    metrics: TaskMetrics,
-    numbers: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            yield from clock.timed(metrics.counted(read(tasks[number // step])))
-
-
-def read_rows(
-    read: TaskReader, clock: RowClock, metrics: TaskMetrics, tasks: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Read tasks, and yield the rows that ``read`` returns for each. Runs on executors, by ``mapInArrow``.
-
-    Each row of ``tasks`` has an encoded task (bytes) in its second column.
-    """
-    for batch in tasks:
-        for split in batch.column(1).to_pylist():
-            yield from clock.timed(metrics.counted(read(split)))
-
-
-# -- plans of very many files ---------------------------------------------------------------------
-
-
-#: Files of one job, whose results the driver gets at once: with footers, about 1 KiB each, at most 16 KiB.
-JOB_FILES: Final = 16_384
-_TASK_FILES: Final = 256  # at most, of one task
-_LEAST_TASK_FILES: Final = 16
-_TASKS: Final = 4  # for each task that runs at once: files differ in cost
-
-_RESULTS: Final = pa.schema([pa.field("number", pa.int32()), pa.field("payload", pa.binary())])
-
-
-@dataclass(frozen=True)
-class PlanFiles:
-    """A function for ``mapInArrow`` that plans the files of tasks."""
-
-    lake: LakeScan  # with the condition
-    skips: bool  # bad files are left out
-    num_files: int  # files that are planned together, which tell how large their pieces may be
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                planned = run_on_worker(self.lake.settings, partial(self._plan, pickle.loads(row["payload"])))
-                arrays = [pa.array([row["number"]], pa.int32()), pa.array([pickle.dumps(planned)], pa.binary())]
-                yield pa.record_batch(arrays, _RESULTS)
-
-    async def _plan(self, files: Sequence[DataFile], session: Session) -> PlannedChunk:
-        task_bytes = self.lake.settings.split_bytes
-        return await PlannedChunk.of(
-            self.lake, files, session, skips=self.skips, num_files=self.num_files, task_bytes=task_bytes
-        )
-
-
-@dataclass(frozen=True)
-class SparkPlanning:
-    """Plans files in Spark jobs, which the caller's thread starts: :class:`asyncpq.distributed.PlanningJobs`."""
-
-    spark: SparkSession
-    caller: CallerThread
-    parallelism: int  # number of tasks that run at once
-
-    async def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
-        """Plan ``files`` in Spark jobs; yield what each task planned, of consecutive files, in the order of ``files``.
-
-        Args:
-            skips: leave out files that cannot be read, instead of failing.
-
-        Raises:
-            AsyncpqError: of a task that failed after all retries.
-        """
-        assert isinstance(scan, LakeScan)
-        work = PlanFiles(scan, skips, len(files))
-        for start in range(0, len(files), JOB_FILES):
-            some = files[start : start + JOB_FILES]
-            text = f"asyncpq plans {scan.url}: files {start + 1:,} to {start + len(some):,} of {len(files):,}"
-            results = await self.caller.call(partial(self._results, work, some, text))
-            for payload in results.sort_by("number").column("payload"):
-                planned: PlannedChunk = pickle.loads(payload.as_buffer())
-                yield planned
-
-    def _results(self, work: PlanFiles, files: Sequence[DataFile], text: str) -> Any:
-        wanted = -(-len(files) // (_TASKS * self.parallelism))
-        step = min(_TASK_FILES, max(_LEAST_TASK_FILES, wanted))
-        payloads = [pickle.dumps(_shipped(files[at : at + step])) for at in range(0, len(files), step)]
-        numbers = pa.array(range(len(payloads)), pa.int32())
-        tasks = self.spark.createDataFrame(pa.table({"number": numbers, "payload": pa.array(payloads, pa.binary())}))
-        planned = tasks.repartitionById(len(payloads), "number").mapInArrow(work, from_arrow_schema(_RESULTS))
-        with described_jobs(self.spark, text), raised_as_asyncpq():
-            return planned.toArrow()
-
-
-def _shipped(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return copies of the files without the attributes that tasks do not need."""
-    return [replace(file, bounds={}) for file in files]
-
-
-# -- what tasks have read -------------------------------------------------------------------------
-
-
-#: Plans whose counts the driver keeps. PySpark never frees an accumulator, so all plans of an application share one.
-_KEPT: Final = 256
-_Counts = dict[str, dict[str, int]]  # by plan, by name
-
-_accumulators: dict[str, Accumulator[_Counts]] = {}
-
-
-class PlanCounts(AccumulatorParam[_Counts]):
-    """Adds the counts of tasks, plan by plan; forgets those of the oldest plans."""
-
-    def zero(self, value: _Counts) -> _Counts:
-        """Return no counts."""
-        return {}
-
-    def addInPlace(self, value1: _Counts, value2: _Counts) -> _Counts:  # noqa: N802  # PySpark's name
-        """Add the counts ``value2`` to ``value1``, and return it."""
-        for plan, counts in value2.items():
-            known = value1.setdefault(plan, {})
-            for name, count in counts.items():
-                known[name] = known.get(name, 0) + count
-        while len(value1) > _KEPT:
-            del value1[next(iter(value1))]
-        return value1
-
-
-@dataclass(frozen=True)
-class TaskMetrics:
-    """The counts of a plan's tasks, and the name under which Spark shows them. Picklable."""
-
-    name: str
-    plan: str
-    accumulator: Accumulator[_Counts] | None  # None in Spark Connect, which has none
-
-    @classmethod
-    def of(cls, spark: SparkSession, name: str) -> TaskMetrics:
-        """Return the metrics of a new plan."""
-        context = context_of(spark)
-        if context is None:
-            return cls(name, "", None)
-        application = str(context.applicationId)
-        if application not in _accumulators:
-            _accumulators[application] = context.accumulator({}, PlanCounts())
-        return cls(name, uuid.uuid4().hex, _accumulators[application])
-
-    def counts(self) -> Mapping[str, int]:
-        """Return the sums of the tasks that have ended, by the names of :class:`asyncpq.metrics.ReadMetrics`. Runs on
-        the driver."""
-        return {} if self.accumulator is None else dict(self.accumulator.value.get(self.plan, {}))
-
-    def counted(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-        """Yield the batches, and count what this process reads meanwhile. A worker has one task at a time; the driver
-        may have other reads."""
-        before = worker_counts()
-        try:
-            yield from batches
-        finally:
-            read = {name: count - before.get(name, 0) for name, count in worker_counts().items()}
-            if self.accumulator is not None:
-                self.accumulator.add({self.plan: {name: count for name, count in read.items() if count > 0}})
-
-    def named(
-        self, function: Callable[..., Iterator[pa.RecordBatch]], *arguments: Any
-    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """Return the function with its first arguments, for ``mapInArrow``, under the name of the tasks."""
-        task = partial(function, *arguments)
-        vars(task)["__name__"] = self.name  # PySpark takes it for the name in Spark's plans
-        return task

@@ -33,6 +33,7 @@ from asyncpq.spark.driver import context_of
 from asyncpq.spark.reads.conditions import quoted
 from asyncpq.spark.reads.lake_scan import LakePlan, is_stored_alike, spark_struct
 from asyncpq.spark.reads.opened_lake import OpenLake
+from asyncpq.spark.types.read_conf import HAS_NANOSECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -114,6 +115,8 @@ def _check(spark: SparkSession, opened: OpenLake, plan: LakePlan, *, asked: bool
     """Return the url of the folder that has all files. Raises NotForSpark if Spark's reader cannot take them."""
     if opened.differs:
         raise NotForSpark(opened.differs)
+    if HAS_NANOSECONDS in plan.facts:
+        raise NotForSpark(f"files have {HAS_NANOSECONDS}")
     urls = list(plan.versions)
     if plan.num_files > len(urls):
         raise NotForSpark(f"Spark's listing of {plan.num_files} files is not compared with the plan: they are too many")

@@ -22,7 +22,15 @@ from pyspark.sql.types import ArrayType, DataType, IntegralType, MapType, Struct
 from asyncpq.engine.array_conversions import nested_conversion, rebased, variant_conversion, with_inner_types
 from asyncpq.errors import ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError, located
 from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY
-from asyncpq.spark.types.read_conf import FileDates, ReadConf, RebaseCalendar, check_names, nullable_struct, within
+from asyncpq.spark.types.read_conf import (
+    FileDates,
+    ReadConf,
+    RebaseCalendar,
+    TimestampLoss,
+    check_names,
+    nullable_struct,
+    within,
+)
 from asyncpq.spark.types.special_types import (
     as_stored,
     has_variant,
@@ -56,6 +64,7 @@ class LeafRules(NamedTuple):
     dates: FileDates  # calendars of the file
     is_int96: bool  # the timestamps were stored as INT96, whatever type asyncpq gave them
     is_mixed: bool = False  # other timestamps of the column were not
+    timestamp_loss: TimestampLoss | None = None  # as in ReadConf
 
 
 def leaf_conversion(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
@@ -202,13 +211,13 @@ def _timestamp(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Con
             hint="Read it with spark.read.parquet.",
         )
     if _is_int96(source, rules):
-        return lambda array: _instants(rebase_micros(_micros_of_int96(array), dates.int96, "int96"), rules)
-    if source.unit not in ("ms", "us"):
+        return lambda array: _instants(rebase_micros(_micros(array, rules), dates.int96, "int96"), rules)
+    if not _has_unit(source, rules):
         return None
     calendar = dates.datetime
     if calendar.mode == "CORRECTED" and source.equals(_UTC):
         return _same
-    return lambda array: rebase_micros(_micros(array), calendar, "datetime").view(_UTC)
+    return lambda array: rebase_micros(_micros(array, rules), calendar, "datetime").view(_UTC)
 
 
 def _timestamp_ntz(source: pa.DataType, target: T.DataType, rules: LeafRules) -> Convert | None:
@@ -219,33 +228,35 @@ def _timestamp_ntz(source: pa.DataType, target: T.DataType, rules: LeafRules) ->
         return lambda array: pc.multiply_checked(
             _days(array, calendar).cast(pa.int64()), pa.scalar(_MICROS_OF_DAY, pa.int64())
         ).view(_LOCAL)
-    if _is_int96(source, rules):
-        return lambda array: _micros_of_int96(array).view(_LOCAL)
-    if not _types.is_timestamp(source) or source.unit not in ("ms", "us"):
+    if not _types.is_timestamp(source) or not (_is_int96(source, rules) or _has_unit(source, rules)):
         return None
-    return lambda array: _micros(array).view(_LOCAL)
+    return lambda array: _micros(array, rules).view(_LOCAL)
 
 
-def _micros(array: pa.Array) -> pa.Array:
+def _has_unit(source: pa.TimestampType, rules: LeafRules) -> bool:
+    """Return whether Spark reads timestamps of this unit, which are not INT96."""
+    return source.unit in ("ms", "us") or (source.unit == "ns" and rules.timestamp_loss is not None)
+
+
+def _micros(array: pa.Array, rules: LeafRules) -> pa.Array:
+    """Return timestamps as int64 microseconds. Nanoseconds are rounded down, as Spark rounds INT96. Raises
+    UnsupportedFeatureError if ``rules`` say that this must lose no digits, and it would."""
     import pyarrow.compute as pc
 
-    values = array.view(pa.int64())
+    values, thousand = array.view(pa.int64()), pa.scalar(1000, pa.int64())
     if array.type.unit == "us":
         return values
-    return pc.multiply_checked(values, pa.scalar(1000, pa.int64()))
-
-
-def _micros_of_int96(array: pa.Array) -> pa.Array:
-    """Return INT96 timestamps as int64 microseconds, rounded down as Spark does."""
-    import pyarrow.compute as pc
-
     if array.type.unit != "ns":
-        return _micros(array)
-    nanos = array.view(pa.int64())
-    thousand = pa.scalar(1000, pa.int64())
-    micros = pc.divide(nanos, thousand)
-    is_above = pc.greater(pc.multiply(micros, thousand), nanos)
-    return pc.subtract(micros, is_above.cast(pa.int64()))
+        return pc.multiply_checked(values, thousand)
+    micros = pc.divide(values, thousand)
+    whole = pc.multiply(micros, thousand)
+    if rules.timestamp_loss == "error" and not pc.all(pc.equal(whole, values), min_count=0).as_py():
+        raise UnsupportedFeatureError(
+            "the column has timestamps with digits below a microsecond, which Spark's types cannot represent",
+            hint="Pass timestamp_loss='truncate' to drop these digits. INT96 outside of the years 1677 to 2262 gives"
+            " the same error.",
+        )
+    return pc.subtract(micros, pc.greater(whole, values).cast(pa.int64()))
 
 
 def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
@@ -500,7 +511,7 @@ def _column(
     if at is None:
         return None, None
     name = source.field(at).name
-    rules = LeafRules(dates, name in dates.int96_fields, name in dates.mixed_fields)
+    rules = LeafRules(dates, name in dates.int96_fields, name in dates.mixed_fields, conf.timestamp_loss)
     nested = NestedConversion(conf, lambda dtype, target, _: leaf_conversion(dtype, target, rules))
     with within(field.name):
         return at, nested.conversion(source.field(at).type, field.dataType, arrow.type)

@@ -213,7 +213,7 @@ class _TypeReader:
         logical = node.logical_type
         assert logical is not None, "the field has an annotation"
         if node.annotation == "TIMESTAMP":
-            if logical.unit == "ns":
+            if logical.unit == "ns" and self._conf.timestamp_loss is None:
                 if self._conf.nanos_as_long:
                     return T.LongType()
                 if self._conf.timestamp_nanos_types:

@@ -24,17 +24,20 @@ from asyncpq.errors import AmbiguousColumnError, AsyncpqError, InvalidOptionErro
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from asyncpq.distributed import FooterFacts
+    from asyncpq.distributed import FooterFacts, SchemaNode
 
 #: Facts about the files of a plan: each holds for at least one of those that were opened.
 NEEDS_JVM_ZONE: Final = "old timestamps depend on the time zone of the JVM"
 HAS_OLD_DATES: Final = "dates of the calendar of Spark before 3.0"
+HAS_NANOSECONDS: Final = "timestamps in nanoseconds, whose digits Spark's reader does not read"
 #: Key of field metadata with the type CHAR(n) or VARCHAR(n) of a column that Spark reads as a string.
 CHAR_VARCHAR_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 _NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
 
 RebaseMode = Literal["EXCEPTION", "CORRECTED", "LEGACY"]
+#: What becomes of timestamps with digits below a microsecond, which Spark's types lack.
+TimestampLoss = Literal["error", "truncate"]
 #: Earlier literals do not prune, since files may use another calendar, in any zone.
 FIRST_SURE_DAY: Final = dt.date(1582, 11, 1)
 FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
@@ -84,6 +87,8 @@ class ReadConf(EngineRules):
     # None if unknown: values that depend on it are refused
     session_time_zone: str | None = _setting(None, "spark.sql.session.timeZone")
     jvm_time_zone: str | None = None  # for old files without a zone; None until queried by jvm_time_zone()
+    # of a rewrite: nanoseconds are read as timestamps of Spark; None: as Spark's settings say
+    timestamp_loss: TimestampLoss | None = dataclasses.field(default=None, metadata={"set by": "asyncpq"})
     case_sensitive: bool = _setting(False, "spark.sql.caseSensitive")
     binary_as_string: bool = _setting(False, "spark.sql.parquet.binaryAsString")
     int96_as_timestamp: bool = _setting(True, "spark.sql.parquet.int96AsTimestamp")
@@ -112,7 +117,7 @@ class ReadConf(EngineRules):
         values: dict[str, Any] = {}
         for item in dataclasses.fields(cls):
             try:
-                value = spark.conf.get(item.metadata["key"]) if item.metadata else None
+                value = spark.conf.get(item.metadata["key"]) if "key" in item.metadata else None
             except PySparkException as error:
                 if error.getCondition() != _NO_SUCH_SETTING:
                     raise
@@ -148,7 +153,23 @@ class ReadConf(EngineRules):
             facts.add(HAS_OLD_DATES)
         if any(calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)):
             facts.add(NEEDS_JVM_ZONE)
+        loses_int96 = self.timestamp_loss == "error" and footer.calendars.int96_fields
+        if loses_int96 or (self.timestamp_loss is not None and has_nanoseconds(footer.fields)):
+            facts.add(HAS_NANOSECONDS)
         return frozenset(facts)
+
+
+#: The fields of :class:`ReadConf` that users set, as options of the data source too.
+READ_FIELDS: Final = tuple([item for item in dataclasses.fields(ReadConf) if "set by" not in item.metadata])
+
+
+def has_nanoseconds(nodes: Iterable[SchemaNode]) -> bool:
+    """Return whether fields of a file have, at any depth, timestamps in nanoseconds that are not INT96."""
+    return any(
+        has_nanoseconds(node.children)
+        or (node.annotation == "TIMESTAMP" and node.logical_type is not None and node.logical_type.unit == "ns")
+        for node in nodes
+    )
 
 
 def jvm_time_zone(spark: SparkSession) -> str:

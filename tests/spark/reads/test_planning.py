@@ -21,7 +21,7 @@ from asyncpq import col
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectNotFoundError, QueryError
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.kinds import IndexKind
-from asyncpq.spark.reads import scan as scans
+from asyncpq.spark.reads import task_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +58,7 @@ def test_a_lake_is_not_broadcast(
     spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
     if sent == "rows":
-        monkeypatch.setattr(scans, "MOST_CLOSURE_BYTES", 0)
+        monkeypatch.setattr(task_rows, "MOST_CLOSURE_BYTES", 0)
     chance = random.Random(1)
     for number in range(3):
         ids = range(number * 1000, number * 1000 + 1000)
@@ -95,7 +95,7 @@ def test_a_scan_is_as_large_as_it_is_to_spark(
 ) -> None:
     """As files that Spark reads itself, also where a part of the columns is selected later."""
     if sent == "rows":
-        monkeypatch.setattr(scans, "MOST_CLOSURE_BYTES", 0)
+        monkeypatch.setattr(task_rows, "MOST_CLOSURE_BYTES", 0)
     restored_conf.set("spark.sql.cbo.enabled", cost_based)
     chance = random.Random(3)
     for number in range(2):

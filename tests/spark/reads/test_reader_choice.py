@@ -18,16 +18,15 @@ from asyncpq.objects.prices import Prices
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.spark.reads import reader_choice
 from asyncpq.spark.reads.reader_choice import (
-    ROW_S,
     ReaderChoice,
     ReaderCosts,
     ReaderName,
-    RowClock,
     ScanSize,
     choose_reader,
     reader_costs,
 )
 from asyncpq.spark.reads.spark_files import NotForSpark
+from asyncpq.spark.reads.task_rows import ROW_S, RowClock
 
 _PRICES = Prices.initial(RequestOptions(), LimitOptions())
 

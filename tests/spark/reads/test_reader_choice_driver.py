@@ -18,8 +18,9 @@ from asyncpq import col
 from asyncpq.errors import ObjectChangedError
 from asyncpq.spark.reads import reader_choice
 from asyncpq.spark.reads import scan as scans
-from asyncpq.spark.reads.reader_choice import driver_may_read, local_rows, read_few
+from asyncpq.spark.reads.reader_choice import driver_may_read
 from asyncpq.spark.reads.scan import explain_scan, scan
+from asyncpq.spark.reads.task_rows import local_rows, read_few
 from tests.spark import types_files
 from tests.spark.joined import same
 

@@ -23,6 +23,7 @@ from asyncpq.distributed import packing
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.reads import scan as scan_module
+from asyncpq.spark.reads import task_rows
 from asyncpq.spark.reads.conditions import Condition
 from asyncpq.spark.reads.reader_choice import ReaderName
 from asyncpq.spark.reads.scan import explain_scan
@@ -177,7 +178,7 @@ def test_large_plans(
     tmp_path: Path,
     way: str,
 ) -> None:
-    monkeypatch.setattr(scan_module, "MOST_CLOSURE_BYTES", 0)
+    monkeypatch.setattr(task_rows, "MOST_CLOSURE_BYTES", 0)
     settings: dict[str, Any] = {"split_bytes": 64 << 10}
     if way == "work folder":
         monkeypatch.setattr(packing, "MOST_SENT_BYTES", 2000)

@@ -26,10 +26,9 @@ from asyncpq.errors import CorruptFileError, FormatError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, Footers
 from asyncpq.session import Session
-from asyncpq.spark.reads import scan
-from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, is_stored_alike, plan_lake
+from asyncpq.spark.reads import lake_scan
+from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, PlanFiles, is_stored_alike, plan_lake
 from asyncpq.spark.reads.opened_lake import LakeTarget, open_lake
-from asyncpq.spark.reads.scan import PlanFiles
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -62,10 +61,10 @@ class Jobs:
         work = PlanFiles(pickle.loads(pickle.dumps(lake)), skips, len(files))
         for start in range(0, len(files), self._size):
             data = pickle.dumps(files[start : start + self._size])
-            batch = pa.record_batch({"number": pa.array([start], pa.int32()), "payload": pa.array([data], pa.binary())})
+            batch = pa.record_batch({"id": pa.array([start], pa.int32()), "payload": pa.array([data], pa.binary())})
             # as in an executor: the session's loop is another thread's
             (result,) = await asyncio.to_thread(list, work(iter([batch])))
-            assert result.column("number").to_pylist() == [start]
+            assert result.column("id").to_pylist() == [start]
             self.planned.append(pickle.loads(result.column("payload")[0].as_py()))
             yield self.planned[-1]
 
@@ -197,8 +196,8 @@ def test_what_only_the_driver_plans() -> None:
 @pytest.fixture
 def in_jobs(by_tasks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several jobs of several tasks."""
-    monkeypatch.setattr(scan, "JOB_FILES", 6)
-    monkeypatch.setattr(scan, "_LEAST_TASK_FILES", 2)
+    monkeypatch.setattr(lake_scan, "JOB_FILES", 6)
+    monkeypatch.setattr(lake_scan, "_LEAST_TASK_FILES", 2)
 
 
 @pytest.mark.spark

@@ -54,7 +54,14 @@ from asyncpq.spark.types.conversion import (
     rebase_days,
     rebase_micros,
 )
-from asyncpq.spark.types.read_conf import FileDates, ReadConf, RebaseCalendar, file_dates, nullable_struct
+from asyncpq.spark.types.read_conf import (
+    FileDates,
+    ReadConf,
+    RebaseCalendar,
+    TimestampLoss,
+    file_dates,
+    nullable_struct,
+)
 from tests.spark.types.test_parquet_schema import INT96, element, file_of
 from tests.spark.types_files import to_spark
 
@@ -304,6 +311,30 @@ def _converted(array: pa.Array, target: DataType) -> list[Any]:
 )
 def test_values_are_those_of_sparks_reader(array: pa.Array, target: DataType, values: list[Any]) -> None:
     assert _converted(array, target) == values
+
+
+@pytest.mark.parametrize("is_int96", [False, True])
+@pytest.mark.parametrize("target", [TimestampType(), TimestampNTZType()])
+def test_nanoseconds_become_timestamps_where_a_rewrite_says_what_becomes_of_digits(
+    target: DataType, is_int96: bool
+) -> None:
+    def micros(*nanos: int | None, loss: TimestampLoss | None) -> list[Any]:
+        rules = LeafRules(FileDates(), is_int96=is_int96, timestamp_loss=loss)
+        convert = leaf_conversion(pa.timestamp("ns"), target, rules)
+        assert convert is not None
+        values: list[Any] = convert(pa.array(nanos, pa.timestamp("ns"))).cast(pa.int64()).to_pylist()
+        return values
+
+    assert micros(2_000, None, -3_000, loss="error") == [2, None, -3]
+    assert micros(2_999, None, -2_999, loss="truncate") == [2, None, -3]  # down
+    for digits in (2_001, -1):
+        with pytest.raises(UnsupportedFeatureError, match="below a microsecond"):
+            micros(0, digits, loss="error")
+    if is_int96:
+        assert micros(2_999, -1, loss=None) == [2, -1]  # as Spark reads
+    else:
+        with pytest.raises(SchemaMismatchError, match="Spark cannot read as"):
+            micros(0, loss=None)
 
 
 def test_equal_types_need_no_conversion() -> None:

@@ -12,8 +12,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parquet[spark]")
 
-from asyncpq.spark.reads import scan
-from asyncpq.spark.reads.scan import PlanCounts, TaskMetrics, explain_scan
+from asyncpq.spark.reads import task_rows
+from asyncpq.spark.reads.scan import explain_scan
+from asyncpq.spark.reads.task_rows import PlanCounts, TaskMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,9 +26,9 @@ def test_counts_are_added_plan_by_plan_and_the_oldest_are_forgotten() -> None:
     for more in ({"a": {"requests": 1}}, {"b": {"requests": 2}}, {"a": {"requests": 3, "rounds": 1}}):
         counts = sums.addInPlace(counts, more)
     assert counts == {"a": {"requests": 4, "rounds": 1}, "b": {"requests": 2}}
-    for number in range(scan._KEPT):
+    for number in range(task_rows._KEPT):
         counts = sums.addInPlace(counts, {str(number): {"requests": 1}})
-    assert len(counts) == scan._KEPT
+    assert len(counts) == task_rows._KEPT
     assert not {"a", "b"} & counts.keys()
 
 

@@ -23,8 +23,8 @@ from asyncpq.distributed import worker_sessions as sessions
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, StoreError, UsageError
 from asyncpq.indexing import Bounds
 from asyncpq.indexing.manifest import Manifest
+from asyncpq.spark.data_source import MAX_FILES, FileStreamReader
 from asyncpq.spark.lake_writer import lake_writer
-from asyncpq.spark.stream_reader import MAX_FILES, FileStreamReader
 from tests.spark import source_calls
 
 if TYPE_CHECKING:
