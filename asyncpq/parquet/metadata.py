@@ -423,7 +423,8 @@ class FooterDecoder:
         if size < _MIN_FILE_BYTES:
             raise NotParquetError(f"not a Parquet file: {size} bytes are too few", hint=_AGAIN)
         length = int.from_bytes(tail[-8:-4], "little")
-        if length == 0 or length > size - _MIN_FILE_BYTES:
+        # Without row groups, some writers leave out the magic at the start.
+        if length == 0 or length > size - TRAILER_BYTES:
             raise CorruptFileError(
                 f"the footer says that its metadata have {length} bytes, impossible in a file of {size} bytes",
                 byte_range=(size - TRAILER_BYTES, size),

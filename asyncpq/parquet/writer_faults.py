@@ -322,6 +322,8 @@ FAULTS: Final[tuple[WriterFault, ...]] = (
         "ClickHouse/ClickHouse#71681",
         before=(25, 2, 0),
     ),
+    WriterFault("KUZU", Affected.FLOATS, _BOUNDS, "our trials of Kuzu 0.11 with NaN"),
+    WriterFault("LBUG", Affected.FLOATS, _BOUNDS, "our trials of Ladybug 0.22 with NaN"),
     WriterFault("cudf", Affected.ALL, _NULLS, "NVIDIA/cudf#9221", before=(21, 12, 0)),
     WriterFault("hyparquet", Affected.DECIMALS, _BOUNDS, "hyparam/hyparquet-writer#38"),
     WriterFault("impala", Affected.FLOATS, _BOUNDS, "IMPALA-6527", before=(2, 12, 0)),

@@ -111,6 +111,21 @@ def test_a_struct_without_fields_inside_of_a_column() -> None:
     ask(file.data(), question)
 
 
+async def test_an_empty_file_without_the_magic_at_its_start(tmp_path: Path) -> None:
+    """fraugster/parquet-go writes such a file if it gets no rows."""
+    sink, schema = io.BytesIO(), pa.schema([("id", pa.int64()), ("word", pa.string())])
+    pq.ParquetWriter(sink, schema).close()
+    (tmp_path / "a.parquet").write_bytes(sink.getvalue()[4:])
+    table = pa.table({"id": [1, 2], "word": ["a", "b"]})
+    async with asyncpq.Session() as session:
+        file = await session.open_file(tmp_path / "a.parquet")
+        assert (await file.read()).equals(pq.read_table(tmp_path / "a.parquet"))
+        assert await file.count(asyncpq.col("id") == 1) == 0
+        pq.write_table(table, tmp_path / "b.parquet")
+        dataset = await session.open_dataset(str(tmp_path))
+        assert (await dataset.read()).equals(table)
+
+
 async def test_rows_without_columns() -> None:
     sink = io.BytesIO()
     pl.DataFrame(height=5).write_parquet(sink)

@@ -59,7 +59,7 @@ def tail(length: int, magic: bytes = b"PAR1", size: int = 100) -> bytes:
         (b"<html></html>", NotParquetError, "tml>"),
         (FILE[:-1], NotParquetError, "not in"),
         (tail(0), CorruptFileError, "metadata have 0 bytes"),
-        (tail(89), CorruptFileError, "metadata have 89 bytes"),
+        (tail(93), CorruptFileError, "metadata have 93 bytes"),
         (tail(2**32 - 1), CorruptFileError, "metadata have 4294967295"),
         (tail(51), ResourceLimitError, "the limit is 50"),
         (tail(20, b"PARE"), UnsupportedFeatureError, "encrypted"),
@@ -78,6 +78,10 @@ def test_what_is_refused(data: bytes, error: type[Exception], words: str) -> Non
 def test_a_footer_of_the_largest_size_allowed_is_asked_for() -> None:
     data = tail(50)
     assert FooterDecoder(max_footer_bytes=50).next(data[-8:], 92, 100) == NeedBytes(42, 100)
+
+
+def test_a_footer_may_be_the_whole_file() -> None:
+    assert FooterDecoder(max_footer_bytes=100).next(tail(92)[-8:], 92, 100) == NeedBytes(0, 100)
 
 
 def test_bytes_that_are_not_the_end_are_a_mistake_of_the_caller() -> None:
