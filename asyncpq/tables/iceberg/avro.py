@@ -19,7 +19,17 @@ from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
 from pyiceberg.avro.reader import BinaryReader, IntegerReader, ListReader, MapReader, OptionReader, Reader, StructReader
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, construct_reader
 from pyiceberg.schema import Schema, visit_with_partner
-from pyiceberg.types import FixedType, IcebergType, ListType, MapType, StructType, UnknownType
+from pyiceberg.types import (
+    FixedType,
+    IcebergType,
+    ListType,
+    MapType,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UnknownType,
+)
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from asyncpq.datasets.model import MetadataBudget
 from asyncpq.errors import UnsupportedFeatureError, shown
@@ -114,15 +124,25 @@ class _Blocks:
 def _written_schema(header: AvroFileHeader) -> Schema:
     """Return the schema of a file. Raises UnsupportedFeatureError if it has no field ids, which Iceberg requires and
     ClickHouse leaves out: names alone do not say which fields these are."""
+    schema = json.loads(header.meta.get("avro.schema", "null"))
     try:
-        return header.get_schema()
+        return _SchemaConversion().avro_to_iceberg(schema)
     except ValueError as error:
-        if not _has_ids(json.loads(header.meta.get("avro.schema", "null"))):
+        if not _has_ids(schema):
             raise UnsupportedFeatureError(
                 "asyncpq does not support Iceberg metadata in Avro without field-id",
                 hint="Rewrite the table's manifests with another writer, such as Spark's rewrite_manifests.",
             ) from error
         raise
+
+
+class _SchemaConversion(AvroSchemaConversion):
+    """pyiceberg's conversion, and the nanoseconds that its writers give partitions and version 0.12 does not read."""
+
+    def _convert_logical_type(self, avro_logical_type: dict[str, Any]) -> IcebergType:
+        if (avro_logical_type["logicalType"], avro_logical_type["type"]) != ("timestamp-nanos", "long"):
+            return super()._convert_logical_type(avro_logical_type)
+        return TimestamptzNanoType() if avro_logical_type.get("adjust-to-utc") is True else TimestampNanoType()
 
 
 def _has_ids(schema: object) -> bool:

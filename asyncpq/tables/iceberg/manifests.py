@@ -245,7 +245,9 @@ class PartitionFilter:
     def keeps_manifest(self, manifest: ManifestFile, spec: PartitionSpec) -> bool:
         try:
             if spec.spec_id not in self._manifest:
-                self._manifest[spec.spec_id] = manifest_evaluator(spec, self._schema, self._projected(spec))
+                evaluate = manifest_evaluator(spec, self._schema, self._projected(spec))
+                fields = spec.partition_type(self._schema).fields
+                self._manifest[spec.spec_id] = lambda manifest: not _has_bounds(manifest, fields) or evaluate(manifest)
             return self._manifest[spec.spec_id](manifest)
         except _PYICEBERG_ERRORS as error:
             return _rules_out_nothing(f"the partition summaries of {safe_url(manifest.manifest_path)}", error)
@@ -271,6 +273,22 @@ class PartitionFilter:
         except _PYICEBERG_ERRORS as error:
             _rules_out_nothing(f"partition spec {spec.spec_id}", error)
             return predicates.AlwaysTrue()
+
+
+def _has_bounds(manifest: ManifestFile, fields: Iterable[types.NestedField]) -> bool:
+    """Return whether a manifest's partition summaries have the bounds of their values.
+
+    A summary without a lower bound says that all values are null or NaN. iceberg-go 0.7.0 leaves out a bound that is
+    empty: the partition of ``''`` then looks like null's, and hides the others.
+    """
+    for summary, field in zip(manifest.partitions or (), fields, strict=False):
+        if summary.lower_bound is None and (
+            isinstance(field.field_type, (types.StringType, types.BinaryType))
+            or summary.upper_bound is not None
+            or not (summary.contains_null or summary.contains_nan)
+        ):
+            return False
+    return True
 
 
 def _rules_out_nothing(what: str, error: Exception) -> bool:

@@ -45,14 +45,25 @@ def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
     return literal
 
 
+def _column_value(iceberg_type: types.PrimitiveType, value: Any) -> Any:
+    """Convert a value that a column has in all rows of a file: a Python value, or a scalar of pyarrow for nanoseconds.
+
+    Raises as :func:`as_literal` does.
+    """
+    literal = as_literal(iceberg_type, value)
+    if isinstance(literal, Timestamp):
+        return pa.scalar(literal.nanoseconds, pa.timestamp("ns", literal.timezone))
+    return literal
+
+
 def partition_value(column: types.NestedField, value: Any, table: str, url: str) -> Any:
     """Decode an identity partition's value, which the column has in all rows of the data file at ``url``.
 
-    Returns a Python value, or a pyarrow scalar for a date or time outside of Python's range.
+    Returns a Python value, or a pyarrow scalar for nanoseconds, and for a date or time outside of Python's range.
     """
     assert isinstance(column.field_type, types.PrimitiveType)
     try:
-        return as_literal(column.field_type, value)
+        return _column_value(column.field_type, value)
     except (ValueError, TypeError, ArithmeticError):
         if isinstance(value, int) and isinstance(column.field_type, _DAYS_OR_MICROSECONDS):
             return pa.scalar(value, schema_to_pyarrow(column.field_type))
@@ -242,13 +253,10 @@ def _default(field: types.NestedField, table: str) -> Any:
             f"{table}: asyncpq does not support a default of a nested column", column=field.name
         )
     try:
-        value = as_literal(field.field_type, field.initial_default)
+        return _column_value(field.field_type, field.initial_default)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise UnsupportedFeatureError(
             f"{table}: asyncpq cannot represent the initial default {field.initial_default!r} of a column",
             column=field.name,
             hint=f"{OTHER_COLUMNS} Or rewrite the files that lack this one.",
         ) from error
-    if isinstance(value, Timestamp):
-        return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))
-    return value

@@ -22,7 +22,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions.literals import literal
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile, PartitionFieldSummary
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
     BucketTransform,
@@ -36,7 +37,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, NestedField, PrimitiveType, StringType, TimestampType
+from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, PrimitiveType, StringType, TimestampType
 
 import asyncpq
 from asyncpq.datasets.model import ColumnBounds
@@ -44,6 +45,7 @@ from asyncpq.expressions import Expression, col
 from asyncpq.expressions import atoms as atoms_of
 from asyncpq.expressions.tree import In
 from asyncpq.tables.iceberg.catalog import IcebergCatalog, IcebergSnapshot
+from asyncpq.tables.iceberg.manifests import PartitionFilter
 from asyncpq.tables.iceberg.schema import column_bounds
 from tests.example_counts import examples
 from tests.iceberg_tables import LocalReader, add_files, data_record, make_table
@@ -314,3 +316,33 @@ async def test_times_of_the_last_day_of_pythons_years(tmp_path: Path) -> None:
         assert await dataset.count(col("t") >= dt.datetime.max.replace(tzinfo=west)) == 0
         assert await dataset.count(col("t") > dt.datetime.min.replace(tzinfo=east)) == 2
         assert await dataset.count(col("t").is_in([dt.datetime.min.replace(tzinfo=east)])) == 0
+
+
+def _questions_of(value: Any) -> list[Expression]:
+    return [col("v") == value, col("v") <= value, col("v") < value, col("v").is_valid(), col("v").is_null()]
+
+
+@pytest.mark.parametrize(
+    "values", [["", "a"], [None, "", "a"], [None, ""], [""], [b"", b"a"], [None, 1], [1, 2], [None, math.nan]], ids=str
+)
+@pytest.mark.parametrize("bounds", ["as they are", "none if empty"])
+def test_manifests_whose_summaries_lack_empty_bounds(values: list[Any], bounds: str) -> None:
+    # iceberg-go 0.7.0 leaves out the bound '', as if all partitions were null
+    kind, literal_of = {str: (StringType(), "a"), bytes: (BinaryType(), b"a"), int: (LongType(), 1)}.get(
+        type(values[-1]), (DoubleType(), 1.0)
+    )
+    column = NestedField(1, "v", kind, required=False)
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
+    known = [to_bytes(kind, value) for value in sorted(each for each in values if each is not None and each == each)]
+    if bounds == "none if empty":
+        known = [bound or None for bound in known]
+    contains_null, contains_nan = None in values, math.nan in values
+    ends = (known[0], known[-1]) if known else (None, None)
+    summary = PartitionFieldSummary(contains_null, contains_nan, *ends)
+    manifest = ManifestFile.from_args(manifest_path="m.avro", partition_spec_id=0, partitions=[summary])
+    for where in _questions_of(literal_of):
+        rows = pa.table({"v": values})
+        kept = PartitionFilter(where, Schema(column), {"v": column}).keeps_manifest(manifest, spec)
+        assert kept or not rows.filter(oracle(where)).num_rows, where
+    if kind == LongType():
+        assert not PartitionFilter(col("v") > 2, Schema(column), {"v": column}).keeps_manifest(manifest, spec)

@@ -40,6 +40,7 @@ from pyiceberg.types import (
     PrimitiveType,
     TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
 )
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
@@ -298,3 +299,35 @@ async def test_partitions_before_year_1_and_after_9999(tmp_path: Path, kind: pa.
         for where in _questions(literals):
             expected = rows.filter(oracle(where))["k"].to_pylist()
             assert sorted((await dataset.read(["k"], where=where))["k"].to_pylist()) == expected, where
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ns", "UTC")], ids=str)
+@pytest.mark.parametrize("in_files", [True, False], ids=["in files", "in partitions alone"])
+async def test_partitions_of_nanoseconds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: pa.DataType, in_files: bool
+) -> None:
+    numbers = [-(2**63), -1, 0, 1_709_168_523_000_004_005, 2**63 - 1, None]
+    rows = pa.table({"v": pa.array(numbers, pa.int64()).cast(kind), "k": range(len(numbers))})
+    table = make_table(tmp_path, pa.schema([("v", pa.timestamp("us", kind.tz)), ("k", pa.int64())]))
+    with table.update_spec() as update:
+        update.add_field("v", IdentityTransform(), "part")
+    moment = TimestamptzNanoType() if kind.tz else TimestampNanoType()
+    schema = Schema(NestedField(1, "v", moment, required=False), NestedField(2, "k", LongType(), required=False))
+    monkeypatch.setattr(table, "schema", lambda: schema)  # for the manifests: pyiceberg 0.12 writes no format 3
+    files = []
+    for row, number in enumerate(numbers):
+        content = tagged(rows.slice(row, 1), schema)
+        files.append(written_file(table, content if in_files else content.drop_columns("v"), Record(number)))
+    add_files(table, files, ManifestContent.DATA)
+
+    def edit(document: dict[str, Any]) -> None:
+        document.update({"format-version": 3, "next-row-id": len(numbers)})
+        document["schemas"][0]["fields"][0]["type"] = str(moment)
+
+    async with asyncpq.open_dataset(edited_metadata(table, edit), format="iceberg") as dataset:
+        assert (await dataset.read()).sort_by("k").cast(rows.schema).equals(rows)
+        for literal in rows["v"].slice(0, 5):
+            for compare in _COMPARISONS:
+                where = compare(col("v"), literal)
+                expected = rows.filter(oracle(where))["k"].to_pylist()
+                assert sorted((await dataset.read(["k"], where=where))["k"].to_pylist()) == expected, where
