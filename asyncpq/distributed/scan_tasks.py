@@ -458,8 +458,8 @@ async def task_files(runtime: Runtime, task: bytes) -> list[PlannedFile]:
 
 
 async def task_data_files(session: Session, scan: TaskScan, task: bytes) -> list[DataFile]:
-    """Return the files of a task, of which only the planned versions and rows may be read. The plan's page locations are
-    left out, for reads with another predicate."""
+    """Return the files of a task, of which only the planned versions and rows may be read. They lack the page locations
+    of the plan, for reads with another predicate."""
     files = await task_files(runtime_of(session), task)
     return [data_file(scan, replace(file, pages={}), runtime_of(session)) for file in files]
 
