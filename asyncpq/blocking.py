@@ -84,7 +84,22 @@ S = TypeVar("S", bound=RecordBatchStream)
 Q = TypeVar("Q", AsyncFile, AsyncDataset)
 
 
-class _Bridge(Generic[A]):
+class _PlainWith:
+    """Base of what a plain ``with`` enters: ``async with`` raises a UsageError that says so."""
+
+    if not TYPE_CHECKING:  # type checkers find this mistake themselves
+
+        def __aenter__(self) -> NoReturn:
+            raise UsageError(
+                "asyncpq.blocking needs a plain `with`, but was used in `async with`",
+                hint="In an event loop, use the same name of asyncpq.",
+            )
+
+        def __aexit__(self, *exc_info: object) -> None:
+            """Do nothing: ``async with`` needs this method, or it fails before ``__aenter__`` can raise its error."""
+
+
+class _Bridge(_PlainWith, Generic[A]):
     """The blocking form of an asynchronous object, whose methods run in the session's event loop."""
 
     def __init__(self, portal: Portal, inner: A) -> None:
@@ -99,17 +114,6 @@ class _Bridge(Generic[A]):
             f"a {type(self).__name__} cannot be pickled or copied, as its session's thread and connections "
             "belong to this process. Pass on the url and the session's options, and open it again in the other process."
         )
-
-    if not TYPE_CHECKING:  # type checkers find this mistake themselves
-
-        def __aenter__(self) -> NoReturn:
-            raise UsageError(
-                f"a {type(self).__name__} of asyncpq.blocking needs a plain `with`, but was used in `async with`",
-                hint="In an event loop, use the class of this name in asyncpq.",
-            )
-
-        def __aexit__(self, *exc_info: object) -> None:
-            """Do nothing: ``async with`` needs this method, or it fails before ``__aenter__`` can raise its error."""
 
 
 def _bridged(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Bridge[A], P], T]:
@@ -161,7 +165,7 @@ def _inner(value: object) -> object:
     return value.asynchronous if isinstance(value, _Bridge) else value
 
 
-class _OneOff(AbstractContextManager[T], Generic[T]):
+class _OneOff(_PlainWith, AbstractContextManager[T], Generic[T]):
     """The result of ``open_file(...)`` or ``open_dataset(...)``: a context manager."""
 
     def __init__(self, name: str, inner: AbstractContextManager[T]) -> None:

@@ -292,14 +292,12 @@ class OpenedFile:
         described = partial(describe, self._preparation, self.plan, scan=scan)
         return replace(await source.runtime.in_thread(described), layout=layout)
 
-    async def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
-        """Return the jobs that read the planned rows, each of about ``unit_bytes`` fetched bytes; a single job if
-        the whole read takes at most ``round_bytes`` (if that is not None)."""
+    async def jobs(self, unit_bytes: int) -> list[Job]:
+        """Return the jobs that read the planned rows, each of about ``unit_bytes`` fetched bytes."""
         if self.plan is None:
             return []
         read = self.plan.file_scan
-        whole = round_bytes is not None and self.plan.fetch_plan.num_bytes() <= round_bytes
-        units = await read.units(None if whole else unit_bytes)
+        units = await read.units(unit_bytes)
         return [Job(read, unit, unit is units[-1]) for unit in units]
 
     async def finish(self) -> None:

@@ -132,7 +132,7 @@ async def _from_files(session: Session, pinned: PinnedFiles) -> _Opened:
     runtime, files, scan = runtime_of(session), list[DataFile](), pinned.scan
     for split in pinned.splits:
         # keys need the file's whole page index
-        files += await task_data_files(session, scan, split, with_pages=False)
+        files += await task_data_files(session, scan, split)
     handle: Index | None = None
     source: FileProvider = GivenFiles(files)
     if pinned.index is not None:

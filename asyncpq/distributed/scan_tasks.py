@@ -457,11 +457,11 @@ async def task_files(runtime: Runtime, task: bytes) -> list[PlannedFile]:
     return files
 
 
-async def task_data_files(session: Session, scan: TaskScan, task: bytes, *, with_pages: bool = True) -> list[DataFile]:
-    """Return the files of a task, of which only the planned versions and rows may be read. ``with_pages=False`` leaves
-    out the page locations of the plan, for a read with another predicate."""
+async def task_data_files(session: Session, scan: TaskScan, task: bytes) -> list[DataFile]:
+    """Return the files of a task, of which only the planned versions and rows may be read. They lack the page locations
+    of the plan, for reads with another predicate."""
     files = await task_files(runtime_of(session), task)
-    return [data_file(scan, file if with_pages else replace(file, pages={}), runtime_of(session)) for file in files]
+    return [data_file(scan, replace(file, pages={}), runtime_of(session)) for file in files]
 
 
 def _task_stream(

@@ -29,6 +29,7 @@ PAGES = (
     "docs/stores.md",
     "docs/stores-s3.md",
     "docs/testing.md",
+    "docs/contracts.md",
     "docs/tools.md",
 )
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
@@ -129,7 +130,7 @@ def test_there_are_blocks() -> None:
     assert len(python_blocks(*(page for page in PAGES if page.startswith("docs/usage/")))) >= 20
     assert len(python_blocks("docs/datasets.md")) >= 5
     assert len(python_blocks("docs/indexes.md")) >= 5
-    assert len(python_blocks("docs/testing.md")) >= 5
+    assert len(python_blocks("docs/testing.md", "docs/contracts.md")) >= 10
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""docs/testing.md names all that asyncpq.testing offers; and that needs no test runner and no store's client."""
+"""docs/testing.md and contracts.md name all of asyncpq.testing, which needs no test runner and no store's client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 import asyncpq.testing
 from asyncpq.testing import Fault
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in ("testing.md", "contracts.md"))
 
 
 def test_every_name_is_there() -> None:

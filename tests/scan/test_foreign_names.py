@@ -70,7 +70,9 @@ async def test_a_scan_is_not_awaited(tmp_path: Path) -> None:
 
 
 async def test_blocking_forms_in_async_with_lead_to_the_others(tmp_path: Path) -> None:
-    session: Any = asyncpq.blocking.Session()
-    with pytest.raises(asyncpq.UsageError, match="needs a plain `with`, but was used in `async with`"):
-        async with session:
-            pass
+    entered: list[Any] = [asyncpq.blocking.Session(), asyncpq.blocking.open_file(tmp_path / "a.parquet")]
+    for one in entered:
+        with pytest.raises(asyncpq.UsageError, match="needs a plain `with`, but was used in `async with`"):
+            async with one:
+                pass
+    entered[0].close()

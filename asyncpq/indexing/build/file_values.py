@@ -412,7 +412,7 @@ async def _batches(
     url = opened.operation.url
     async with runtime.deadline(url):
         await opened.prepare(ScanRequest(columns=names), columns, scan=True, other_bytes=0)
-    jobs = await opened.jobs(runtime.options.limits.unit_bytes, None)
+    jobs = await opened.jobs(runtime.options.limits.unit_bytes)
     if len(jobs) == 1:  # nothing to fetch ahead
         ((read, unit, _),) = jobs
         runtime.budget.take(unit.num_bytes)
