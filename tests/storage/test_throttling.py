@@ -31,8 +31,8 @@ URL = "s3://bucket/key"
 
 @dataclass
 class ThrottlingStore:
-    """Serves ``rate(second)`` requests per second (a token bucket of ``burst``); refuses a random ``share`` of them, and
-    all while it is down."""
+    """Serves ``rate(second)`` requests per second (a token bucket of ``burst``); refuses a random ``share`` of them,
+    and all while it is down."""
 
     rate: Callable[[float], float] | None = None
     burst: float = 1.0
