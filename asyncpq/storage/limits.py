@@ -41,18 +41,42 @@ _START_INCREASE = 2.0  # of the rate, by each success until the known limit is n
 _INCREASE = 0.1  # of the known limit, each second, near and above it; for low limits
 _LOW_INCREASE = 0.2  # ... up to one request per second
 _WINDOW_S = 1.0  # over which successes are counted
+_FORGIVEN = 0.03  # throttled answers for each success that lower nothing
+_MOST_FORGIVEN = 5.0  # in a row
+_RECENT = 0.01  # weight of one answer in the share of throttled ones: the last hundred count
+_WELL_BELOW = 0.6  # a rate by two decreases lower; bursts let a rate by one decrease lower still be too high
+_MOST_UNRELATED = 0.15  # a larger share comes from a limit, which has fallen
+_MARGIN = 1.5  # throttled answers come in clusters
 
 
 class Pace:
     """The rate at which requests may begin: additive increase, multiplicative decrease, with a slow start.
 
     A count of connections cannot hold the rate of a store that answers in milliseconds and allows 50 requests a second.
+    A store that throttles a share of the requests at any rate is not to be slowed down: each success forgives a little
+    of a throttled answer, and more of it if the host throttles some at rates well below one that was too high.
+
     ``rate`` is in requests per second, infinite if the store does not throttle. ``next_at`` is the time when the next
     request may begin, ``served`` the number of successes so far, and ``slowed_at`` the time of the last decrease. Times
     are those of the event loop, in seconds.
     """
 
-    __slots__ = ("_before", "_count", "_near", "_served_then", "_since", "next_at", "rate", "served", "slowed_at")
+    __slots__ = (
+        "_before",
+        "_count",
+        "_forgiven",
+        "_near",
+        "_served_then",
+        "_share",
+        "_since",
+        "_too_high",
+        "_unrelated",
+        "_weight",
+        "next_at",
+        "rate",
+        "served",
+        "slowed_at",
+    )
 
     def __init__(self) -> None:
         self.rate: float = math.inf
@@ -64,25 +88,53 @@ class Pace:
         self._since = -math.inf  # beginning of the window in which ``_count`` requests succeeded
         self._count = 0
         self._before = 0.0  # rate of successes in the window before
+        self._forgiven = 0.0  # throttled answers that will lower nothing
+        self._share = 1.0  # of throttled answers among the recent ones
+        self._weight = 0.2  # of one answer in that share; falls to ``_RECENT``
+        self._unrelated = 0.0  # the share that is throttled whatever the rate
+        self._too_high = 0.0  # highest rate at which more were throttled than are forgiven
 
-    def slow_down(self, now: float) -> None:
-        """Lower the rate: the store throttled a request that was sent after the last decrease."""
+    def throttled(self) -> None:
+        """Count a throttled answer that lowers nothing."""
+        self._share += (1.0 - self._share) * self._weight
+
+    def slow_down(self, now: float) -> bool:
+        """Lower the rate, unless the throttled answer is forgiven; return whether it was lowered.
+
+        For answers to requests that were sent after the last decrease.
+        """
+        self.throttled()
+        if self._forgiven >= 1.0:
+            self._forgiven -= 1.0
+            return False
+        if self.rate < _WELL_BELOW * self._too_high and self._share <= _MOST_UNRELATED:
+            self._unrelated, self._too_high = self._share, self.rate  # the decreases were in vain
+            return False
+        self._unrelated = 0.0
+        rate = self._success_rate(now) if self.rate == math.inf else self.rate
+        self._too_high = max(self._too_high, rate)
         if self.rate == math.inf:
-            self.rate = max(self._success_rate(now) * _DECREASE, FIRST_RATE)
+            self.rate = max(rate * _DECREASE, FIRST_RATE)
             self._near = math.inf
         else:
-            decreased = self.rate * _DECREASE
+            decreased = rate * _DECREASE
             if self.served > self._served_then:
                 self._near = self.rate = max(decreased, min(LEAST_RATE, self._success_rate(now)))
             else:  # an outage, which says nothing about the limit
                 least = LEAST_RATE if now > self._since + OUTAGE_S else 0.0
-                self.rate = max(decreased, min(FIRST_RATE, self.rate), least)
+                self.rate = max(decreased, min(FIRST_RATE, rate), least)
         self.slowed_at, self._served_then = now, self.served
         self.next_at = now + 1.0 / self.rate
+        return True
 
     def succeeded(self, now: float) -> None:
         """Count a success; raise the rate if it is limited."""
         self.served += 1
+        self._share -= self._share * self._weight
+        if self._weight > _RECENT:
+            self._weight *= 0.95
+        if self._forgiven < _MOST_FORGIVEN:
+            self._forgiven += _FORGIVEN + _MARGIN * self._unrelated
         elapsed = now - self._since
         if elapsed >= _WINDOW_S:
             self._before = self._count / elapsed
@@ -107,6 +159,7 @@ class Pace:
         """Let requests begin at any rate."""
         self.rate = math.inf
         self.next_at = -math.inf
+        self._too_high = 0.0
 
     def _success_rate(self, now: float) -> float:
         """Return the successes per second, of this window or the one before."""
@@ -219,18 +272,19 @@ class ConnectionLimiter:
             self._grant()
 
     def slow_down(self, sent: float, now: float, attempt: int = 1, pace: Pace | None = None) -> bool:
-        """Halve the limit and lower the rate: the store throttled a request sent at ``sent``, which still holds its
-        connection. Return False, and change nothing, if the request was under way when they were last lowered.
+        """Halve the limit and lower the rate, unless the pace forgives it: the store throttled a request sent at
+        ``sent``, which still holds its connection. Return False, and lower nothing, if the request was under way when
+        they were last lowered.
 
         Later attempts lower neither: a store that serves others and never this request, such as a hot key, is not to
         slow down the reads of all other keys.
         """
         pace = pace or self.pace
-        if sent <= pace.slowed_at:
-            return False
-        if attempt > _SLOWING_ATTEMPTS:
+        if sent <= pace.slowed_at or attempt > _SLOWING_ATTEMPTS:
+            pace.throttled()
+            return sent > pace.slowed_at
+        if not pace.slow_down(now):
             return True
-        pace.slow_down(now)
         if sent > self._slowed_at:
             self._slowed_at = now
             least = float(min(_LEAST_CONNECTIONS, self.most))

@@ -25,6 +25,15 @@ from tests.fuzz.targets import run_atheris
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = Path(__file__).resolve().parent / "seeds"
 CASE_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 200.0
+
+
+def _has_output(process: subprocess.Popen[str], timeout_s: float) -> bool:
+    """Wait for output of a process, or its end; return whether it came in time."""
+    with selectors.DefaultSelector() as selector:
+        assert process.stdout is not None
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return bool(selector.select(timeout_s))
 
 
 class Worker:
@@ -50,11 +59,9 @@ class Worker:
             process.stdin.flush()
         except BrokenPipeError:
             pass  # it has died, as its empty answer says
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            if not selector.select(CASE_TIMEOUT_S):
-                self.close()
-                return f"no answer after {CASE_TIMEOUT_S} s"
+        if not _has_output(process, CASE_TIMEOUT_S):
+            self.close()
+            return f"no answer after {CASE_TIMEOUT_S} s"
         answer = process.stdout.readline().rstrip("\n")
         if not answer:
             code = process.wait()
@@ -71,6 +78,10 @@ class Worker:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
             )
+            # imports and preparations do not count as the time of the first case
+            if _has_output(self._process, START_TIMEOUT_S):
+                assert self._process.stdout is not None
+                self._process.stdout.readline()
         return self._process
 
     def close(self) -> None:

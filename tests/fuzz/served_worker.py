@@ -202,6 +202,7 @@ async def serve(kind: str) -> None:
         judge = Judge(kind, server)
         await judge.prepare()
         start = peak_bytes()
+        _write("ready")
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             try:
                 await judge.judge(int(line))
@@ -212,8 +213,12 @@ async def serve(kind: str) -> None:
                 answer = f"fail 'memory grew by {grown >> 20} MiB'" if grown > MOST_BYTES else f"ok {grown >> 10}"
             if os.environ.get("ASYNCPQ_FUZZ_PEAK"):
                 sys.stderr.write(f"{line.strip()} {peak_bytes() >> 20} MiB\n")
-            sys.stdout.write(f"{answer}\n")
-            sys.stdout.flush()
+            _write(answer)
+
+
+def _write(answer: str) -> None:
+    sys.stdout.write(f"{answer}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -28,12 +28,14 @@ def resident() -> int:
 def serve(judge_seed: Callable[[int], None], growth: int, start: int = 0) -> None:
     """Serve until standard input ends.
 
-    An answer is ``ok`` and by how many KiB memory has grown at most, or ``fail`` and what happened, escaped.
+    It writes a line when it is ready, and an answer for each seed: ``ok`` and by how many KiB memory has grown at most,
+    or ``fail`` and what happened, escaped.
 
     Args:
         growth: KiB that memory may grow by. start: where it begins; by default, after the first seed.
     """
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    _write("ready")
     for line in sys.stdin:
         wrong: str | None = None
         try:
@@ -44,8 +46,12 @@ def serve(judge_seed: Callable[[int], None], growth: int, start: int = 0) -> Non
         grown = resident() - start
         if wrong is None and grown > growth:
             wrong = f"memory grew by {grown} KiB"
-        sys.stdout.write(f"ok {grown}\n" if wrong is None else f"fail {wrong!r}\n")
-        sys.stdout.flush()
+        _write(f"ok {grown}" if wrong is None else f"fail {wrong!r}")
+
+
+def _write(answer: str) -> None:
+    sys.stdout.write(f"{answer}\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

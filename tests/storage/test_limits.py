@@ -22,8 +22,9 @@ from asyncpq.storage.threads import work_owner
 class Unpaced(Pace):
     """Leaves the limit of connections alone."""
 
-    def slow_down(self, now: float) -> None:
+    def slow_down(self, now: float) -> bool:
         """Keep the rate."""
+        return True
 
 
 # -- connections ------------------------------------------------------------------------------------
@@ -413,12 +414,24 @@ def test_the_rate_of_a_store_that_serves_nothing_and_comes_back() -> None:
     assert pace.rate > 4 * FIRST_RATE
 
 
-def test_one_throttled_answer_of_many_costs_little() -> None:
+def test_few_throttled_answers_of_many_lower_nothing() -> None:
     pace = Pace()
     for number in range(3000):
         pace.succeeded(number / 1000)
-    pace.slow_down(3.0)
+    assert not any(pace.slow_down(3.0) for _ in range(5))
+    assert pace.rate == math.inf
+    assert pace.slow_down(3.0)
     assert 600 < pace.rate < 1000
+
+
+async def test_few_throttled_answers_of_many_leave_the_connections() -> None:
+    limiter = ConnectionLimiter(StoreLimits(8, 6))
+    taken(limiter, 8)
+    for _ in range(100):
+        limiter.speed_up(1.0)
+    assert limiter.slow_down(sent=1.5, now=2.0)
+    assert not limiter.is_slowed(limiter.pace)
+    assert limiter.limit == 8
 
 
 # -- timeouts ---------------------------------------------------------------------------------------

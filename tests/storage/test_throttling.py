@@ -1,0 +1,209 @@
+"""The transport at stores that throttle, in virtual time: for each kind, what it serves and what it refuses.
+
+A store that refuses a share of the requests at any rate is read at full speed; a limit is held with few refusals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from asyncpq.errors import ThrottledError
+from asyncpq.options import RetryOptions
+from asyncpq.storage import retries
+from asyncpq.storage.base import RequestContext, StoreLimits, Validator
+from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.responses import ExpectedBody, RangeRequest
+from asyncpq.storage.retries import RetryableError
+from asyncpq.storage.transport import Transport
+from tests.store_backends import new_context
+from tests.virtual_time import VirtualLoop
+
+LATENCY_S = 0.02
+DATA = b"123456789"
+EXPECTED = ExpectedBody(0, len(DATA), Validator(100, '"a"'))
+URL = "s3://bucket/key"
+
+
+@dataclass
+class ThrottlingStore:
+    """Serves ``rate(second)`` requests per second (a token bucket of ``burst``); refuses a random ``share`` of them,
+    and all while it is down."""
+
+    rate: Callable[[float], float] | None = None
+    burst: float = 1.0
+    share: float = 0.0
+    down: Callable[[float], bool] = lambda second: False
+    served: int = 0
+    refused: int = 0
+    _random: random.Random = field(default_factory=lambda: random.Random(1))
+    _tokens: float = 0.0
+    _at: float = 0.0
+
+    def answers(self, second: float) -> bool:
+        """Decide on a request that comes at ``second``."""
+        good = not self.down(second) and self._random.random() >= self.share
+        if self.rate is not None:
+            self._tokens = min(self.burst, self._tokens + (second - self._at) * self.rate(second))
+            self._at = second
+            good = good and self._tokens >= 1.0
+            self._tokens -= good
+        self.served += good
+        self.refused += not good
+        return good
+
+    def latency_s(self) -> float:
+        return LATENCY_S * (0.5 + self._random.random())
+
+
+@dataclass
+class Request:
+    """An exchange with a store of virtual time."""
+
+    store: ThrottlingStore
+    method: str = "GET"
+    request: RangeRequest = field(default_factory=lambda: RangeRequest(0, len(DATA), URL))
+    host: str = ""
+
+    def prepare(self, context: RequestContext) -> None:
+        return None
+
+    async def send(self, receiver: Receiver) -> Body:
+        good = self.store.answers(asyncio.get_running_loop().time() - BEGIN_S)
+        await asyncio.sleep(self.store.latency_s())
+        receiver.head(206 if good else 503, {})
+        return Body(DATA, True)
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        return EXPECTED if status == 206 else None
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> RetryableError:
+        return RetryableError(ThrottledError("slow down", url=URL))
+
+
+BEGIN_S = VirtualLoop.BEGIN_S
+
+
+def read(
+    store: ThrottlingStore,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    seconds: float = 10.0,
+    workers: int = 16,
+    method: str = "GET",
+    retry: RetryOptions | None = None,
+) -> list[int]:
+    """Send one request after the other from each worker; return the good answers of each second. No request fails."""
+    monkeypatch.setattr(retries, "random", random.Random(7))
+
+    async def run() -> list[int]:
+        transport = Transport(retry=retry or RetryOptions(), limits=StoreLimits(64, 48))
+        loop = asyncio.get_running_loop()
+        good = [0] * int(seconds)
+
+        async def work() -> None:
+            while (second := loop.time() - BEGIN_S) < seconds:
+                _, data = await transport.send(Request(store, method), new_context())
+                assert data == DATA
+                good[min(int(second), len(good) - 1)] += 1
+
+        await asyncio.gather(*[work() for _ in range(workers)])
+        assert transport._limiter.used == 0
+        await transport.close()
+        return good
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(run())
+
+
+#: Requests per second of 16 workers at a store that throttles none.
+FULL = 16 / LATENCY_S
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.001, 0.95), (0.005, 0.95), (0.01, 0.9), (0.02, 0.5)])
+def test_a_share_of_refusals_at_any_rate_leaves_the_speed(
+    share: float, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ThrottlingStore(share=share)
+    good = read(store, monkeypatch)
+    assert sum(good) > least * 10 * FULL
+    assert store.refused < 2 * share * store.served
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.05, 0.7), (0.1, 0.15)])
+def test_a_larger_share_is_told_from_a_limit_within_seconds(
+    share: float, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = read(ThrottlingStore(share=share), monkeypatch, seconds=18.0)
+    assert sum(good[13:]) > least * 5 * FULL
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+@pytest.mark.parametrize("hedge_ratio", [0.0, 0.05])
+def test_one_refusal_of_a_hundred_for_writes_and_hedged_reads(
+    method: str, hedge_ratio: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = read(
+        ThrottlingStore(share=0.01),
+        monkeypatch,
+        seconds=5.0,
+        method=method,
+        retry=RetryOptions(hedge_ratio=hedge_ratio),
+    )
+    assert sum(good) > 0.85 * 5 * FULL
+
+
+def test_one_refusal_of_a_hundred_for_a_single_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = read(ThrottlingStore(share=0.01), monkeypatch, seconds=60.0, workers=1)
+    assert sum(good) > 0.85 * 60 / LATENCY_S
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "served", "refused"),
+    [(5.0, 1.0, 0.6, 0.45), (50.0, 1.0, 0.7, 0.08), (50.0, 100.0, 0.7, 0.08), (300.0, 1.0, 0.7, 0.03)],
+)
+def test_a_limit_is_held(
+    rate: float, burst: float, served: float, refused: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``served``: least part of what the limit allows; ``refused``: most refusals for each request that is served."""
+    store = ThrottlingStore(rate=lambda second: rate, burst=burst)
+    good = read(store, monkeypatch, seconds=30.0)
+    assert sum(good) > served * 30 * rate
+    assert store.refused < refused * store.served
+
+
+@pytest.mark.parametrize(("share", "served", "refused"), [(0.01, 0.5, 0.08), (0.05, 0.1, 0.2)])
+def test_a_limit_with_a_share_of_refusals_below_it(
+    share: float, served: float, refused: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ThrottlingStore(rate=lambda second: 300.0, share=share)
+    good = read(store, monkeypatch, seconds=30.0)
+    assert sum(good) > served * 30 * 300
+    assert store.refused < refused * store.served
+
+
+def test_a_limit_that_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ThrottlingStore(rate=lambda second: 2000.0 if second < 5 else 50.0, burst=50.0)
+    good = read(store, monkeypatch, seconds=20.0)
+    assert sum(good[3:5]) > 0.9 * 2 * FULL
+    assert sum(good[6:]) > 0.7 * 14 * 50
+    assert store.refused < 80
+
+
+def test_a_limit_that_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ThrottlingStore(rate=lambda second: 50.0 if second < 5 else 2000.0, burst=50.0)
+    good = read(store, monkeypatch, seconds=30.0)
+    assert sum(good[:5]) > 0.5 * 5 * 50
+    assert min(good[20:]) > 0.9 * FULL
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_an_outage(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ThrottlingStore(down=lambda second: start <= second < start + 3)
+    good = read(store, monkeypatch, seconds=12.0)
+    assert store.refused < 80
+    assert min(good[start + 6 :]) > 0.5 * FULL
