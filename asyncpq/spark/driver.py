@@ -9,25 +9,21 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq.errors import named_error
-from asyncpq.options import MIB
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 T = TypeVar("T")
@@ -175,40 +171,6 @@ def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty(_DESCRIPTION, cast(str, None))  # PySpark's stub forbids None, which removes it
-
-
-#: Tasks of at most so many bytes are sent with the function that each of them runs; others as rows.
-MOST_CLOSURE_BYTES: Final = MIB
-
-
-def mapped_tasks(
-    spark: SparkSession,
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    tasks: Sequence[bytes],
-    output: pa.Schema,
-) -> DataFrame:
-    """Return the rows that ``work`` yields for ``tasks``, each in a task of Spark: for a batch with the columns "id",
-    the task's number, and "payload"."""
-    struct = from_arrow_schema(output)
-    if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
-        numbers = spark.range(len(tasks), numPartitions=len(tasks))
-        return numbers.mapInArrow(partial(_mapped_numbers, work, tuple(tasks)), struct)
-    ids = pa.array(range(len(tasks)), pa.int32())
-    rows = spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(tasks, pa.binary())}))
-    return rows.repartitionById(len(tasks), "id").mapInArrow(work, struct)
-
-
-def _mapped_numbers(
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    tasks: Sequence[bytes],
-    numbers: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Run ``work`` with those of ``tasks`` whose numbers come in ``numbers``. Runs on executors."""
-    ids = (batch.column(0) for batch in numbers)
-    return work(
-        pa.record_batch({"id": some, "payload": pa.array([tasks[at] for at in some.to_pylist()], pa.binary())})
-        for some in ids
-    )
 
 
 @contextmanager

@@ -22,7 +22,8 @@ from asyncpq.distributed import BuildStep, build_in_steps, refresh_in_steps, run
 from asyncpq.engine.target_facts import safe_url
 from asyncpq.indexing import Index, IndexKind, Vacuumed, Verified
 from asyncpq.options import MIB, BuildOptions
-from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, mapped_tasks, raised_as_asyncpq
+from asyncpq.spark.driver import CallerThread, described_jobs, held_settings, raised_as_asyncpq
+from asyncpq.spark.reads.task_rows import mapped_tasks
 from asyncpq.spark.settings import (
     LakeBuildKeywords,
     SettingKeywords,
@@ -239,7 +240,8 @@ class SparkSteps:
         await self.caller.call(self._close, on_leaving=True)
 
     def _pieces(self, collecting: BuildStep, tasks: Sequence[bytes]) -> pa.Table:
-        self._rows = mapped_tasks(self.spark, collecting, tasks, collecting.output).persist(StorageLevel.DISK_ONLY)
+        pieces = mapped_tasks(self.spark, collecting, tasks, from_arrow_schema(collecting.output))
+        self._rows = pieces.persist(StorageLevel.DISK_ONLY)
         payload = sf.when(sf.col("part") == BuildStep.FILES_NUMBER, sf.col("payload")).alias("payload")
         return _answer(self._rows.select(*self._rows.columns[:-1], payload))
 

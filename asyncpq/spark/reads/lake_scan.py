@@ -15,12 +15,14 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
 from asyncpq import DataFile, Expression, Session
 from asyncpq.distributed import EngineScan, PlannedChunk, PlanningJobs, ScanTasks, TaskScan, plan_tasks, run_on_worker
-from asyncpq.spark.driver import CallerThread, described_jobs, mapped_tasks, raised_as_asyncpq
+from asyncpq.spark.driver import CallerThread, described_jobs, raised_as_asyncpq
 from asyncpq.spark.reads.opened_lake import OpenLake
+from asyncpq.spark.reads.task_rows import mapped_tasks
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import converter
 from asyncpq.spark.types.read_conf import HAS_OLD_DATES, NEEDS_JVM_ZONE, FileDates, ReadConf, inner_types
@@ -194,7 +196,7 @@ class SparkPlanning:
         wanted = -(-len(files) // (_TASKS * self.parallelism))
         step = min(_TASK_FILES, max(_LEAST_TASK_FILES, wanted))
         payloads = [pickle.dumps(_shipped(files[at : at + step])) for at in range(0, len(files), step)]
-        planned = mapped_tasks(self.spark, work, payloads, _RESULTS)
+        planned = mapped_tasks(self.spark, work, payloads, from_arrow_schema(_RESULTS))
         with described_jobs(self.spark, text), raised_as_asyncpq():
             return planned.toArrow()
 

@@ -1,9 +1,4 @@
-"""Scans as DataFrames: the driver plans, tasks read (or the driver, if the rows are few), Spark filters.
-
-Very many files are planned in tasks: these get files and a condition, read the footers, prune row groups, and return
-encoded pieces of the plan, the versions of their files, and the statistics of the footers. The driver asks for the
-files in jobs of ``JOB_FILES``, so it never holds the results of all files at once beyond what a plan keeps.
-"""
+"""Scans as DataFrames: the driver plans, tasks read (or the driver, if the rows are few), Spark filters."""
 
 from __future__ import annotations
 
@@ -26,7 +21,7 @@ from asyncpq.spark.reads.lake_scan import LakePlan, LakeScan, SparkPlanning, nee
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.reader_choice import ReaderChoice, ReaderName, choose_reader
 from asyncpq.spark.reads.spark_files import may_reach
-from asyncpq.spark.reads.task_rows import TaskMetrics, clock_of, local_rows, read_few, task_rows
+from asyncpq.spark.reads.task_rows import TaskMetrics, local_rows, read_few, row_seconds, task_rows
 from asyncpq.spark.settings import ScanKeywords, SparkSettings, refuse_secrets, split_settings
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
@@ -287,7 +282,7 @@ def scan_plan(
     """Choose the reader of a planned read; return the plan of the scan."""
     if needs_jvm_zone(read) or read.unopened:
         read = replace(read, scan=with_jvm_zone(spark, read.scan))
-    row_s = clock_of(spark).row_s()
+    row_s = row_seconds(spark)
     choice = choose_reader(spark, opened, read, reader, parallelism=parallelism_of(spark), row_s=row_s)
     name = f"asyncpq scan, {read.num_files} of {read.metrics.files_total} files, {read.num_bytes} bytes"
     return SparkScanPlan(

@@ -1,4 +1,4 @@
-"""DataFrames of the rows that tasks read, or the driver, and what the tasks have read and measured.
+"""DataFrames of the rows that tasks read, or the driver, and what the tasks have read.
 
 Spark estimates the size of ``mapInArrow`` output by its input, here one number a task, and would broadcast any lake in
 a join. So the input is padded to the size of the data: more numbers than tasks, which are dropped at once, beside a
@@ -14,13 +14,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
@@ -28,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq.distributed import worker_counts
 from asyncpq.options import MIB
-from asyncpq.spark.driver import MOST_CLOSURE_BYTES, context_of
+from asyncpq.spark.driver import context_of
 from asyncpq.spark.types.conversion import arrow_schema
 
 if TYPE_CHECKING:
@@ -67,20 +66,62 @@ def task_rows(
     ``num_bytes``. Tasks add what they read to ``metrics``."""
     if not tasks:
         return local_rows(spark, [], struct)
+    return mapped_tasks(spark, partial(read_tasks, read, metrics), tasks, struct, num_bytes, metrics.name)
+
+
+def read_tasks(read: TaskReader, metrics: TaskMetrics, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that ``read`` returns for each payload in ``batches``. Runs on executors."""
+    for batch in batches:
+        for payload in batch.column("payload").to_pylist():
+            yield from metrics.timed(metrics.counted(read(payload)))
+
+
+#: Tasks of at most so many bytes are sent with the function that each of them runs; others as rows.
+MOST_CLOSURE_BYTES: Final = MIB
+
+#: A function of record batches, as ``mapInArrow`` takes it.
+Work: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def mapped_tasks(
+    spark: SparkSession, work: Work, tasks: Sequence[bytes], struct: StructType, num_bytes: int = 0, name: str = ""
+) -> DataFrame:
+    """Return the rows that ``work`` yields for ``tasks``, each in a task of Spark, as a DataFrame with the columns of
+    ``struct``.
+
+    ``work`` gets batches with the columns "id", a task's number, and "payload". Spark estimates the size of the
+    DataFrame at ``num_bytes``, and shows ``name`` in its plans.
+    """
     numbers, columns = _padding(spark, num_bytes)
     if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
         step = -(-numbers // len(tasks))
         rows = spark.range(0, len(tasks) * step, 1, len(tasks))
         if step > 1:
             rows = rows.filter(f"id % {step} = 0").selectExpr("id", *columns)
-        return rows.mapInArrow(metrics.named(read_numbers, read, tuple(tasks), step, clock_of(spark), metrics), struct)
-    table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
-    rows = spark.createDataFrame(table).selectExpr("*", *columns)
-    none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
-    rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *columns))
-    return rows.repartitionById(len(tasks), "number").mapInArrow(
-        metrics.named(read_rows, read, clock_of(spark), metrics), struct
-    )
+        function = partial(_of_numbers, work, tuple(tasks), step)
+    else:
+        ids = pa.array(range(len(tasks)), pa.int32())
+        rows = spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(tasks, pa.binary())}))
+        if num_bytes:
+            none = spark.range(0, numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
+            none = none.selectExpr("int(id) AS id", "binary('') AS payload", *columns)
+            rows = rows.selectExpr("*", *columns).union(none)
+        rows = rows.repartitionById(len(tasks), "id")
+        function = partial(work)
+    vars(function)["__name__"] = name or type(work).__name__  # PySpark takes it for the name in Spark's plans
+    return rows.mapInArrow(function, struct)
+
+
+def _of_numbers(
+    work: Work, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Return what ``work`` yields for ``tasks[number // step]``, for all numbers in the batches. Runs on executors."""
+
+    def sent(batch: pa.RecordBatch) -> pa.RecordBatch:
+        ids = [number // step for number in batch.column(0).to_pylist()]
+        return pa.record_batch({"id": ids, "payload": pa.array([tasks[at] for at in ids], pa.binary())})
+
+    return work(map(sent, numbers))
 
 
 def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]:
@@ -93,32 +134,6 @@ def _padding(spark: SparkSession, num_bytes: int) -> tuple[int, tuple[str, ...]]
     number = min(num_bytes, most_bytes) // row_bytes
     digits = max(0, number.bit_length() - 4)
     return max(1, -(-number >> digits) << digits), () if counts_rows else (_WIDE,)
-
-
-def read_numbers(
-    read: TaskReader,
-    tasks: Sequence[bytes],
-    step: int,
-    clock: RowClock,
-    metrics: TaskMetrics,
-    numbers: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``tasks[number // step]`` for all numbers in the batches. Runs on executors."""
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            yield from clock.timed(metrics.counted(read(tasks[number // step])))
-
-
-def read_rows(
-    read: TaskReader, clock: RowClock, metrics: TaskMetrics, tasks: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Read tasks, and yield the rows that ``read`` returns for each. Runs on executors, by ``mapInArrow``.
-
-    Each row of ``tasks`` has an encoded task (bytes) in its second column.
-    """
-    for batch in tasks:
-        for split in batch.column(1).to_pylist():
-            yield from clock.timed(metrics.counted(read(split)))
 
 
 # -- rows that the driver has read -------------------------------------------------------------------
@@ -168,6 +183,39 @@ _Counts = dict[str, dict[str, int]]  # by plan, by name
 _accumulators: dict[str, Accumulator[_Counts]] = {}
 
 
+def _accumulator(spark: SparkSession) -> Accumulator[_Counts] | None:
+    """Return the accumulator of the application; None in Spark Connect, which has none."""
+    context = context_of(spark)
+    if context is None:
+        return None
+    application = str(context.applicationId)
+    if application not in _accumulators:
+        _accumulators[application] = context.accumulator({}, PlanCounts())
+    return _accumulators[application]
+
+
+#: Seconds of a row that passes from Python to Spark, before the first measurement.
+ROW_S: Final = 0.5e-6
+_BOUNDS: Final = (ROW_S / 8, ROW_S * 8)
+_MEASUREMENTS: Final = 16  # the last plans that are counted
+_LEAST_ROWS: Final = 10_000  # of a plan that is counted
+#: Names of what :meth:`TaskMetrics.timed` counts.
+_ROWS: Final = "rows_sent"
+_NANOSECONDS: Final = "nanoseconds_sent"
+
+
+def row_seconds(spark: SparkSession) -> float:
+    """Return the seconds in which a row passes from Python to Spark: the median of the last plans, within bounds."""
+    accumulator = _accumulator(spark)
+    counted = [] if accumulator is None else [*accumulator.value.values()]
+    measured = [
+        min(max(counts[_NANOSECONDS] / 1e9 / counts[_ROWS], _BOUNDS[0]), _BOUNDS[1])
+        for counts in counted
+        if counts.get(_ROWS, 0) >= _LEAST_ROWS
+    ]
+    return median(measured[-_MEASUREMENTS:]) if measured else ROW_S
+
+
 class PlanCounts(AccumulatorParam[_Counts]):
     """Adds the counts of tasks, plan by plan; forgets those of the oldest plans."""
 
@@ -197,18 +245,13 @@ class TaskMetrics:
     @classmethod
     def of(cls, spark: SparkSession, name: str) -> TaskMetrics:
         """Return the metrics of a new plan."""
-        context = context_of(spark)
-        if context is None:
-            return cls(name, "", None)
-        application = str(context.applicationId)
-        if application not in _accumulators:
-            _accumulators[application] = context.accumulator({}, PlanCounts())
-        return cls(name, uuid.uuid4().hex, _accumulators[application])
+        return cls(name, uuid.uuid4().hex, _accumulator(spark))
 
     def counts(self) -> Mapping[str, int]:
         """Return the sums of the tasks that have ended, by the names of :class:`asyncpq.metrics.ReadMetrics`. Runs on
         the driver."""
-        return {} if self.accumulator is None else dict(self.accumulator.value.get(self.plan, {}))
+        counts = {} if self.accumulator is None else self.accumulator.value.get(self.plan, {})
+        return {name: count for name, count in counts.items() if name not in (_ROWS, _NANOSECONDS)}
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         """Yield the batches, and count what this process reads meanwhile. A worker has one task at a time; the driver
@@ -221,73 +264,15 @@ class TaskMetrics:
             if self.accumulator is not None:
                 self.accumulator.add({self.plan: {name: count for name, count in read.items() if count > 0}})
 
-    def named(
-        self, function: Callable[..., Iterator[pa.RecordBatch]], *arguments: Any
-    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """Return the function with its first arguments, for ``mapInArrow``, under the name of the tasks."""
-        task = partial(function, *arguments)
-        vars(task)["__name__"] = self.name  # PySpark takes it for the name in Spark's plans
-        return task
-
-
-# -- the time of a row -------------------------------------------------------------------------------
-
-#: Seconds of a row before the first measurement.
-ROW_S: Final = 0.5e-6
-_BOUNDS: Final = (ROW_S / 8, ROW_S * 8)
-_MEASUREMENTS: Final = 16  # that are kept
-_LEAST_ROWS: Final = 10_000  # of a measurement
-
-
-class RowClock:
-    """Measures in tasks the time in which rows pass from Python to Spark. Picklable: tasks have no measurements.
-
-    ``rows`` and ``seconds`` are Spark's accumulators, or None in Spark Connect, which has none.
-    """
-
-    def __init__(self, rows: Accumulator[float] | None, seconds: Accumulator[float] | None) -> None:
-        self._rows = rows
-        self._seconds = seconds
-        self._before = (0.0, 0.0)
-        self._seen: deque[float] = deque(maxlen=_MEASUREMENTS)
-
-    def __reduce__(self) -> tuple[type[RowClock], tuple[Any, Any]]:
-        return RowClock, (self._rows, self._seconds)
-
-    def timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches. Runs in tasks."""
-        rows, seconds = 0, 0.0
+    def timed(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+        """Yield the batches, and measure the time in which their rows pass from Python to Spark. Runs in tasks."""
+        rows, nanoseconds = 0, 0
         try:
             for batch in batches:
                 rows += batch.num_rows
-                began = time.perf_counter()
+                began = time.perf_counter_ns()
                 yield batch
-                seconds += time.perf_counter() - began
+                nanoseconds += time.perf_counter_ns() - began
         finally:
-            if self._rows is not None and self._seconds is not None:
-                self._rows.add(float(rows))
-                self._seconds.add(seconds)
-
-    def row_s(self) -> float:
-        """Return the seconds of a row: the median of the last measurements, within bounds. Runs on the driver."""
-        if self._rows is not None and self._seconds is not None:
-            now = self._rows.value, self._seconds.value
-            rows, seconds = now[0] - self._before[0], now[1] - self._before[1]
-            if rows >= _LEAST_ROWS:
-                self._before = now
-                self._seen.append(min(max(seconds / rows, _BOUNDS[0]), _BOUNDS[1]))
-        return median(self._seen) if self._seen else ROW_S
-
-
-def clock_of(spark: SparkSession) -> RowClock:
-    """Return the clock of the application, whose accumulators its tasks share."""
-    context = context_of(spark)
-    if context is None:
-        return _clocks.setdefault("", RowClock(None, None))
-    name = str(context.applicationId)
-    if name not in _clocks:
-        _clocks[name] = RowClock(context.accumulator(0.0), context.accumulator(0.0))
-    return _clocks[name]
-
-
-_clocks: dict[str, RowClock] = {}
+            if self.accumulator is not None:
+                self.accumulator.add({self.plan: {_ROWS: rows, _NANOSECONDS: nanoseconds}})

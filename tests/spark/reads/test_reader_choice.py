@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +24,7 @@ from asyncpq.spark.reads.reader_choice import (
     reader_costs,
 )
 from asyncpq.spark.reads.spark_files import NotForSpark
-from asyncpq.spark.reads.task_rows import ROW_S, RowClock
+from asyncpq.spark.reads.task_rows import ROW_S
 
 _PRICES = Prices.initial(RequestOptions(), LimitOptions())
 
@@ -75,56 +73,6 @@ def test_the_price_of_a_row_moves_the_choice() -> None:
     share = {"num_splits": 4, "num_bytes": 200 * MIB, "num_rows": 2_000_000}
     assert _costs(**share, row_s=ROW_S / 8).cheaper == "asyncpq"
     assert _costs(**share, row_s=ROW_S * 8).cheaper == "spark"
-
-
-class _Accumulator:
-    """As Spark's, in one process."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def add(self, more: float) -> None:
-        self.value += more
-
-
-def _clock() -> tuple[RowClock, _Accumulator, _Accumulator]:
-    rows, seconds = _Accumulator(), _Accumulator()
-    return RowClock(cast(Any, rows), cast(Any, seconds)), rows, seconds
-
-
-def test_a_clock_counts_rows_and_the_time_of_their_consumer() -> None:
-    clock, rows, seconds = _clock()
-    batches = [pa.record_batch({"a": range(number)}) for number in (3, 4)]
-    assert list(clock.timed(iter(batches))) == batches
-    assert rows.value == 7
-    assert 0 < seconds.value < 60
-    partly = clock.timed(iter(batches))
-    next(partly)
-    cast(Any, partly).close()  # as LIMIT does
-    assert rows.value == 10
-
-
-def test_few_rows_teach_nothing_and_measurements_are_bounded() -> None:
-    clock, rows, seconds = _clock()
-    assert clock.row_s() == ROW_S
-    rows.value, seconds.value = 9_999, 9.0
-    assert clock.row_s() == ROW_S
-    rows.value, seconds.value = 1e6, 1e6
-    assert clock.row_s() == 8 * ROW_S
-    for _ in range(3):
-        rows.value += 1e6
-        seconds.value += 2e6 * ROW_S
-        clock.row_s()
-    assert clock.row_s() == pytest.approx(2 * ROW_S)
-    rows.value += 1e6
-    assert clock.row_s() == pytest.approx(2 * ROW_S)  # one of several
-
-
-def test_a_clock_without_accumulators_keeps_the_first_estimate() -> None:
-    clock = RowClock(None, None)
-    assert sum(batch.num_rows for batch in clock.timed(iter([pa.record_batch({"a": [1]})]))) == 1
-    assert clock.row_s() == ROW_S
-    assert copy.copy(clock).row_s() == ROW_S
 
 
 class _Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parque
 
 from asyncpq.spark.reads import task_rows
 from asyncpq.spark.reads.scan import explain_scan
-from asyncpq.spark.reads.task_rows import PlanCounts, TaskMetrics
+from asyncpq.spark.reads.task_rows import ROW_S, PlanCounts, TaskMetrics, row_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +37,59 @@ def test_without_accumulators_there_are_no_counts() -> None:
     batch = pa.record_batch({"a": [1]})
     assert list(metrics.counted(iter([batch]))) == [batch]
     assert metrics.counts() == {}
+
+
+class _Accumulator:
+    """As much of Spark's accumulator as plans use."""
+
+    def __init__(self) -> None:
+        self.value: dict[str, dict[str, int]] = {}
+
+    def add(self, more: dict[str, dict[str, int]]) -> None:
+        self.value = PlanCounts().addInPlace(self.value, more)
+
+
+@pytest.fixture
+def accumulator(monkeypatch: pytest.MonkeyPatch) -> _Accumulator:
+    sums = _Accumulator()
+    monkeypatch.setattr(task_rows, "_accumulator", lambda spark: sums)
+    return sums
+
+
+def test_tasks_count_rows_and_the_time_of_their_consumer(accumulator: _Accumulator) -> None:
+    metrics = TaskMetrics.of(cast(Any, None), "a scan")
+    batches = [pa.record_batch({"a": range(number)}) for number in (3, 4)]
+    assert list(metrics.timed(iter(batches))) == batches
+    counts = accumulator.value[metrics.plan]
+    assert counts["rows_sent"] == 7
+    assert 0 < counts["nanoseconds_sent"] < 60e9
+    partly = metrics.timed(iter(batches))
+    next(partly)
+    partly.close()  # as LIMIT does
+    assert accumulator.value[metrics.plan]["rows_sent"] == 10
+    assert metrics.counts() == {}  # no names of ReadMetrics
+
+
+def test_few_rows_teach_nothing_and_measurements_are_bounded(accumulator: _Accumulator) -> None:
+    def measured(plan: str, rows: int, row_s: float) -> float:
+        accumulator.add({plan: {"rows_sent": rows, "nanoseconds_sent": round(rows * row_s * 1e9)}})
+        return row_seconds(cast(Any, None))
+
+    assert row_seconds(cast(Any, None)) == ROW_S
+    assert measured("few", 9_999, 1.0) == ROW_S
+    assert measured("slow", 1_000_000, 1.0) == 8 * ROW_S
+    assert measured("a", 1_000_000, 2 * ROW_S) == pytest.approx(5 * ROW_S)  # the median
+    assert measured("b", 1_000_000, 2 * ROW_S) == pytest.approx(2 * ROW_S)
+    assert measured("fast", 1_000_000, 0.0) == pytest.approx(2 * ROW_S)
+    last = [measured(str(number), 1_000_000, 3 * ROW_S) for number in range(16)]
+    assert last[-1] == pytest.approx(3 * ROW_S)  # older plans do not count
+
+
+def test_without_accumulators_the_first_estimate_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_rows, "_accumulator", lambda spark: None)
+    metrics: TaskMetrics = pickle.loads(pickle.dumps(TaskMetrics.of(cast(Any, None), "a scan")))
+    assert sum(batch.num_rows for batch in metrics.timed(iter([pa.record_batch({"a": [1]})]))) == 1
+    assert row_seconds(cast(Any, None)) == ROW_S
 
 
 def test_the_driver_sees_what_tasks_have_read(spark: SparkSession, tmp_path: Path) -> None:
