@@ -241,7 +241,7 @@ async def test_turns_that_begin_to_take_long_stop_the_loop_for_a_few_of_them() -
         long += number >= 500  # what came before took no time
 
     tasks = [asyncio.create_task(work(number)) for number in range(600)]
-    while not all(task.done() for task in tasks):  # noqa: ASYNC110
+    while not all(task.done() for task in tasks):
         long = 0
         await asyncio.sleep(0)
         most = max(most, long)
