@@ -15,9 +15,9 @@ from asyncpq.decoding.field_types import check_arrow_schema, file_schema
 from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
-from asyncpq.expressions import Expression, parse_where
 from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
@@ -38,6 +38,7 @@ from asyncpq.scan.request import (
     row_numbers,
     where_steps,
 )
+from asyncpq.scan.request import Predicate as ParsedPredicate
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Validator
 
@@ -254,7 +255,7 @@ class File(EnteredAsync):
         Raises:
             ColumnNotFoundError, PredicateTypeError, ...: raised when the scan is entered, if the arguments do not fit.
         """
-        return self._scan("scan", columns, where, access, limit, batch_size, read_dictionary)
+        return self._scan("scan", columns, predicate(where), access, limit, batch_size, read_dictionary)
 
     async def read(
         self,
@@ -267,8 +268,8 @@ class File(EnteredAsync):
     ) -> pa.Table:
         """Return all matching rows in one table, in file order. Arguments and errors are those of :meth:`scan`."""
         whole = 1 << 62  # rows: all batches are joined to one table, so smaller ones save nothing
-        where = await self._parsed(where)
-        scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)
+        parsed = await self._parsed(where)
+        scan = self._scan("read", columns, parsed, access, limit, whole, read_dictionary)
         async with scan:
             batches = [batch async for batch in scan]
         return await joined(self._source.runtime, batches, scan.schema)
@@ -343,8 +344,8 @@ class File(EnteredAsync):
 
     async def count(self, where: Predicate | None = None, *, access: AccessPlan | None = None) -> int:
         """Return how many rows match; without ``where``, the footer gives the number, and no data is read."""
-        where = await self._parsed(where)
-        request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
+        parsed = await self._parsed(where)
+        request = ScanRequest(**parsed, access=access_plan(access), rows_only=True)
         plan, _ = await self._collect(request, self._operation("count"))
         return plan.file_scan.rows_matched
 
@@ -372,8 +373,8 @@ class File(EnteredAsync):
             wanted = await lookup_keys(self._source.runtime, lookup)
             request = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            where = await self._parsed(where)
-            request = ScanRequest(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
+            parsed = await self._parsed(where)
+            request = ScanRequest(columns=names, **parsed, limit=whole_number("limit", limit, 0))
         request = request._replace(access=access_plan(access))
         self._source.runtime.check()
         planner = self._prepare("plan", request)
@@ -420,7 +421,7 @@ class File(EnteredAsync):
         verb = why.verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self._is_new else None
         story = why.Story(scan=verb == "scan")
-        where = await self._parsed(where)
+        parsed = await self._parsed(where)
         if lookup is not None:
             wanted, names = await lookup_keys(self._source.runtime, lookup), column_names(columns)
             keys = () if wanted.exact else wanted.names
@@ -431,12 +432,12 @@ class File(EnteredAsync):
                 table = await finish_lookup(self._source.runtime, wanted, table, False)
             metrics, rows = operation.metrics, table.num_rows
         elif count:
-            request = ScanRequest(**predicate(where), rows_only=True)
+            request = ScanRequest(**parsed, rows_only=True)
             operation = self._operation("count", story.trace)
             counted, _ = await self._collect(request, operation)
             metrics, rows = operation.metrics, counted.file_scan.rows_matched
         else:
-            scan = self._scan("read", columns, where, None, limit, DEFAULT_BATCH_SIZE, ())
+            scan = self._scan("read", columns, parsed, None, limit, DEFAULT_BATCH_SIZE, ())
             metrics = scan.metrics
             metrics.trace = story.trace
             async with scan:
@@ -454,14 +455,14 @@ class File(EnteredAsync):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _parsed(self, where: Predicate | None) -> Predicate | None:
-        """Return ``where``, SQL and lists of filters converted to an expression; long ones in a thread. Raises
-        ExpressionError if it is not a predicate."""
-        if where is None or isinstance(where, (Expression, ArrowExpression)):
-            return where
+    async def _parsed(self, where: Predicate | None) -> ParsedPredicate:
+        """Return what :func:`predicate` does; a long predicate is converted in a thread."""
+        steps = where_steps(where)
+        if steps <= INLINE_STEPS or isinstance(where, ArrowExpression):  # which a plan binds, in a thread
+            return predicate(where)
         self._source.runtime.check()
         async with self._source.runtime.deadline(self.url):
-            return await self._source.runtime.off_loop(partial(parse_where, where), where_steps(where))
+            return await self._source.runtime.in_thread(partial(predicate, where))
 
     async def _report(self, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]) -> T:
         from asyncpq.reports.inspection import report_on
@@ -486,7 +487,7 @@ class File(EnteredAsync):
         self,
         name: OperationName,
         columns: Sequence[str | int] | None,
-        where: Predicate | None,
+        where: ParsedPredicate,
         access: AccessPlan | None,
         limit: int | None,
         batch_size: int,
@@ -494,7 +495,7 @@ class File(EnteredAsync):
     ) -> Scan:
         request = ScanRequest(
             columns=column_names(columns),
-            **predicate(where),
+            **where,
             access=access_plan(access),
             limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,10 @@ class LocalReader(PlainReader):
         self.read.append(url)
         filters = None if where is None else oracle(where)
         return pq.read_table(path_of(url), columns=None if columns is None else list(columns), filters=filters)
+
+    async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[Any, int]]]) -> Any:
+        made, _ = await make()
+        return made
 
     async def list_names(self, url: str) -> list[str]:
         raise NotImplementedError

@@ -571,13 +571,15 @@ def _operand(value: object, symbol: str) -> Expression:
 
 def atoms(expr: Expression) -> Iterator[Atom]:
     """Iterate over the comparisons in ``expr``, in order of appearance."""
-    if isinstance(expr, (And, Or)):
-        for arg in expr.args:
-            yield from atoms(arg)
-    elif isinstance(expr, Not):
-        yield from atoms(expr.arg)
-    elif not isinstance(expr, Constant):
-        yield expr  # type: ignore[misc]  # all other nodes are atoms
+    todo = [expr]  # the last one is next: recursion takes twice as long
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (And, Or)):
+            todo.extend(reversed(node.args))
+        elif isinstance(node, Not):
+            todo.append(node.arg)
+        elif not isinstance(node, Constant):
+            yield node  # type: ignore[misc]  # all other nodes are atoms
 
 
 def require_shallow(expr: Expression) -> Expression:

@@ -118,7 +118,7 @@ class ScanPlanner:
         where = request.where
         # most lookups have one key, of which nothing can be simplified
         plain = where is None or (type(where) is Comparison and where.value is not None)
-        self._simplified = where if plain else request.simple_where
+        self._simplified = where if plain else None  # None: :meth:`_resolve` simplifies it
         self._where = self._simplified
         self._now = dt.datetime.now(dt.UTC)
         self._prune = request.prune
@@ -161,10 +161,7 @@ class ScanPlanner:
             view = self.request.view
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("the object has another version than the one whose columns were matched")
-            where = self.request.where
-            if where is not None and type(where) is not Comparison and not _COMMON.issuperset(map(type, atoms(where))):
-                await source.runtime.load("pyarrow.compute")  # before its kernels are used on the event loop
-            request = self.request
+            where, request = self.request.where, self.request
             if request.unbound is None and (request.rows_only or request.columns is not None):
                 num_columns = len(request.columns or ())
             else:
@@ -172,8 +169,11 @@ class ScanPlanner:
             asked = where if request.unbound is None else request.unbound
             # most lookups have a single comparison
             steps = num_columns if type(asked) is Comparison else num_columns + where_steps(asked)
+            few = steps <= INLINE_STEPS
+            if where is not None and type(where) is not Comparison:
+                await self._load_kernels(where, few=few)
             resolve = partial(self._resolve, version)
-            resolved, shape = resolve() if steps <= INLINE_STEPS else await source.runtime.in_thread(resolve)
+            resolved, shape = resolve() if few else await source.runtime.in_thread(resolve)
             request = self.request  # its predicate may be bound now
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
@@ -181,7 +181,8 @@ class ScanPlanner:
                 rows = request.access.resolve(version.row_group_layout)
             columns, prune = resolved.columns, self._prune
             if self._where is not None and type(self._where) is not Comparison:
-                columns, prune = self._covered(version, columns, self._where)
+                covered = partial(self._covered, version, columns, self._where)
+                columns, prune = covered() if few else await source.runtime.in_thread(covered)
             planner = FetchPlanner(
                 read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files
             )
@@ -202,6 +203,13 @@ class ScanPlanner:
         read.planned(self.other_bytes + num_bytes)
         file_scan = FileScan(read, plan, shape, rows_only=request.rows_only)
         return ScanPlan(version, plan, num_bytes, shape, file_scan)
+
+    async def _load_kernels(self, where: Expression, *, few: bool) -> None:
+        """Load the kernels of the filter before they are used on the event loop. ``few``: ``where`` is short."""
+        runtime = self.source.runtime
+        common = partial(_has_common_atoms, where)
+        if not (common() if few else await runtime.in_thread(common)):
+            await runtime.load("pyarrow.compute")
 
     @property
     def _is_positional(self) -> bool:
@@ -227,6 +235,8 @@ class ScanPlanner:
         view = self.request.view
         if self.request.unbound is not None:
             self._bind(version, self.request.unbound)
+        elif self._simplified is None:
+            self._simplified = self.request.simple_where
         resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
         if self._schema is not None:
             self._check_types(self._schema, resolved.schema)
@@ -444,6 +454,10 @@ class ScanPlanner:
         if not error.dropped or error.column in self._relocated:
             raise error
         self._relocated.add(error.column)
+
+
+def _has_common_atoms(where: Expression) -> bool:
+    return _COMMON.issuperset(map(type, atoms(where)))
 
 
 def _all_rows(version: FileVersion) -> ResolvedAccess:

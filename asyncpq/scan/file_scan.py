@@ -8,6 +8,7 @@ were delivered already.
 from __future__ import annotations
 
 import asyncio
+import math
 import operator
 import time
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
@@ -169,6 +170,9 @@ class FileScan:
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._whole = False
+        # of so many bytes, pages that reads decode at once are decoded once
+        limits = read.source.runtime.options.limits
+        self._shared_bytes: float = limits.inline_decode_bytes if self._keeper.keeps_decoded else math.inf
         self._kept_keys: list[ContentKey] = []  # of pages that other reads kept meanwhile
 
     async def units(self, unit_bytes: int | None) -> list[Unit]:
@@ -327,9 +331,8 @@ class FileScan:
         if early is not None and early.has_begun:
             decoded = await early.results()
         else:
-            unit, fetched, claimed = await self._after_others(unit, fetched)
-            with self.read.source.runtime.claims.claim(claimed):
-                decoded = await self._decode_fetched(unit, fetched)
+            decode = self._decode_once if unit.num_bytes >= self._shared_bytes else self._decode_fetched
+            decoded = await decode(unit, fetched)
         tables: list[pa.Table] = []
         for (_, _, matched, _), table, pages in decoded:
             self._rows_seen += matched.seen
@@ -347,6 +350,12 @@ class FileScan:
                 self.read.metrics.fall_back_all(self.read.version.dropped(leaves))
         return tables
 
+    async def _decode_once(self, unit: Unit, fetched: Fetched) -> list[_Decoded]:
+        """Decode a unit, all of whose parts have come, once for all reads that need its pages at once."""
+        unit, fetched, claimed = await self._after_others(unit, fetched)
+        with self.read.source.runtime.claims.claim(claimed):
+            return await self._decode_fetched(unit, fetched)
+
     async def _after_others(self, unit: Unit, fetched: Fetched) -> tuple[Unit, Fetched, list[Hashable]]:
         """Wait for other reads that decode parts of the unit now, and take what they kept in memory in place of its
         parts. Return both, and the claims (:class:`Claims`) on the parts that are left to decode.
@@ -356,7 +365,7 @@ class FileScan:
         """
         claimed: list[Hashable] = []
         runtime = self.read.source.runtime
-        if not self._keeper.keeps_decoded or _num_bytes(fetched) < runtime.options.limits.inline_decode_bytes:
+        if _num_bytes(fetched) < self._shared_bytes:
             return unit, fetched, claimed
         if any(not piece.last or piece.row_group.ordinal in self._readers for piece in unit.pieces):
             return unit, fetched, claimed  # parts of a row group are decoded already

@@ -33,7 +33,7 @@ from asyncpq.expressions import (
     without_contradictions,
 )
 from asyncpq.expressions.scalars import SCALAR_TYPES, RelativeTime, Scalar, as_scalar, as_scalars, is_collection
-from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.runtime import INLINE_STEPS, Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.records import NamedTuple
 from asyncpq.scan.column_resolution import ColumnNames
@@ -419,10 +419,15 @@ def _and(parts: Sequence[Expression]) -> Expression:
 
 def predicate_steps(where: Expression | None) -> int:
     """Return how long a predicate takes to be compiled for a file, or searched in its statistics, at most: in steps of
-    :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
+    :meth:`asyncpq.objects.runtime.Runtime.off_loop`. Of a long one, they are not counted to the end."""
     if where is None or isinstance(where, Atom):
         return 0 if where is None else _literal_steps(where)
-    return sum([_ATOM_STEPS + _literal_steps(atom) for atom in atoms(where)])
+    steps = 0
+    for atom in atoms(where):
+        steps += _ATOM_STEPS + _literal_steps(atom)
+        if steps > INLINE_STEPS:
+            break
+    return steps
 
 
 def _literal_steps(atom: Atom) -> int:

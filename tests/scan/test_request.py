@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import datetime as dt
+import functools
+import operator
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -14,11 +18,12 @@ import pandas as pd  # type: ignore[import-untyped]  # it has no stubs here
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, QueryError, col
-from asyncpq.expressions import Comparison
+from asyncpq.expressions import Comparison, tree
 from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalars
 from asyncpq.scan.request import LookupKeys, column_names
 from tests.parquet_bytes import parquet_bytes
@@ -285,3 +290,33 @@ def test_keys_are_no_columns() -> None:
     with pytest.raises(asyncpq.InvalidOptionError, match="must be a list of names") as caught:
         column_names({"id": 3})
     assert "lookup" in (caught.value.hint or "")
+
+
+async def test_long_predicates_are_converted_and_compiled_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop looks at a few of the comparisons, to know that there are many."""
+    path, pairs = tmp_path / "pairs.parquet", 2000
+    pq.write_table(pa.table({"a": range(pairs), "b": range(pairs)}), path)
+    forms: dict[str, Any] = {
+        "col": functools.reduce(operator.or_, [(col("a") == row) & (col("b") == row) for row in range(pairs)]),
+        "SQL": " OR ".join([f"(a = {row} AND b = {row})" for row in range(pairs)]),
+        "lists": [[("a", "=", row), ("b", "=", row)] for row in range(pairs)],
+    }
+    seen: collections.Counter[bool] = collections.Counter()
+    thread, getattr_ = threading.get_ident(), tree.Atom.__getattribute__
+
+    def counted(atom: tree.Atom, name: str) -> Any:
+        seen[threading.get_ident() == thread] += 1
+        return getattr_(atom, name)
+
+    async with asyncpq.open_file(str(path)) as file:
+        for form, where in forms.items():
+            seen.clear()
+            monkeypatch.setattr(tree.Atom, "__getattribute__", counted, raising=False)
+            assert await file.count(where) == pairs
+            table = await file.read(where=where)
+            monkeypatch.undo()
+            assert table.num_rows == pairs
+            assert seen[True] < pairs, form  # of 2 x 4,000 comparisons, each looked at several times
+            assert seen[False] > pairs

@@ -45,6 +45,9 @@ from asyncpq.tables.iceberg.schema import column_bounds, partition_value, table_
 
 _CONCURRENT_FILES = 8  # delete files that are read at once
 _LAST_PATH = b"\xff"  # above all paths, which are UTF-8
+_NO_POSITIONS = pa.chunked_array([], pa.int64())
+_PATH_BYTES = 500  # of the positions of a data file, beside themselves
+_MOST_SHARED = 100_000  # rows of a delete file that is read once for all data files; of others, pages are chosen
 _FILE_PATH_ID = 2147483546  # field id of the column file_path in every position delete file
 
 
@@ -54,6 +57,8 @@ class PositionDeletes:
 
     data_path: str  # the data file, as the metadata writes it
     urls: tuple[str, ...]  # the delete files, ascending
+    # those of ``urls`` that are read once for all data files: they are small, and may be for several
+    shared: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def identity(self) -> Hashable:
@@ -70,13 +75,45 @@ class PositionDeletes:
 
     async def _positions(self, reader: CatalogReader, url: str) -> RowRanges:
         try:
-            table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
+            if url in self.shared:
+                load = partial(_load_positions, reader, url)
+                by_path = await reader.once(("iceberg positions", url), load)
+                positions = by_path.get(self.data_path, _NO_POSITIONS)
+            else:
+                table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
+                positions = table["pos"]
         except QueryError as error:
-            raise CorruptFileError(
-                "the file is not a position delete file: it has no column pos, or no column file_path of text",
-                url=safe_url(url),
-            ) from error
-        return await asyncio.to_thread(decode_positions, table["pos"], url, reader.limits)
+            raise _no_position_deletes(url) from error
+        return await asyncio.to_thread(decode_positions, positions, url, reader.limits)
+
+
+async def _load_positions(reader: CatalogReader, url: str) -> tuple[dict[str, pa.ChunkedArray], int]:
+    """Read a position delete file; return its positions by path of the data file, and the bytes of memory that they
+    take. Raises QueryError if it lacks a column, CorruptFileError if the paths are no text."""
+    table = await reader.read_table(url, ["file_path", "pos"])
+    kind, types = table.schema.field("file_path").type, pa.types
+    if not any(is_text(kind) for is_text in (types.is_string, types.is_large_string, types.is_string_view)):
+        raise _no_position_deletes(url)
+
+    def split() -> tuple[dict[str, pa.ChunkedArray], int]:
+        known = table.filter(pc.is_valid(table["file_path"]))
+        paths = known["file_path"].combine_chunks().dictionary_encode()
+        order = pc.array_sort_indices(paths.indices)
+        counts = {item["values"]: item["counts"] for item in pc.value_counts(paths.indices).to_pylist()}
+        positions, start, by_path = known["pos"].take(order), 0, dict[str, pa.ChunkedArray]()
+        for code, path in enumerate(paths.dictionary.to_pylist()):
+            by_path[path] = positions.slice(start, counts[code])
+            start += counts[code]
+        return by_path, positions.nbytes + sum(map(len, by_path)) + _PATH_BYTES * len(by_path)
+
+    return await asyncio.to_thread(split)
+
+
+def _no_position_deletes(url: str) -> CorruptFileError:
+    return CorruptFileError(
+        "the file is not a position delete file: it has no column pos, or no column file_path of text",
+        url=safe_url(url),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +173,10 @@ class DeleteIndex:
         if not applied:
             return None
         check_parquet(applied, self._table)
-        return PositionDeletes(data.path, tuple(sorted({entry.url for entry in applied})))
+        shared = [
+            entry.url for entry in applied if _referenced_path(entry) is None and 0 <= entry.num_rows <= _MOST_SHARED
+        ]
+        return PositionDeletes(data.path, tuple(sorted({entry.url for entry in applied})), frozenset(shared))
 
 
 def _referenced_path(entry: ManifestFileEntry) -> str | None:

@@ -21,7 +21,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
+import asyncpq
 from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
 from asyncpq.options import LimitOptions
 from asyncpq.tables import deleted_rows
@@ -159,6 +161,30 @@ async def test_deletes_without_a_path_are_for_their_partition(tmp_path: Path) ->
     assert by_part["a"].deletes is not None
     assert by_part["b"].deletes is None  # what the delete file says of another partition's file does not count
     assert await _ids(table) == [*range(1, 20)]
+
+
+@pytest.mark.parametrize(("most", "reads"), [(100_000, 1), (2, 2)])
+async def test_a_small_file_of_deletes_for_several_files_is_read_once(
+    table: Table, monkeypatch: pytest.MonkeyPatch, most: int, reads: int
+) -> None:
+    monkeypatch.setattr(iceberg_deletes, "_MOST_SHARED", most)
+    first, second = _files(table)
+    rows = {str(first.file_path): [5, 1, 99], str(second.file_path): [0, 7], "file:///another": [3]}
+    deletes = position_deletes(table, rows, like=first)
+    add_files(table, [deletes], ManifestContent.DELETES)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(table.metadata_location, format="iceberg")
+        opened = list[str]()
+        read_table = RuntimeReader.read_table
+
+        async def counted(reader: RuntimeReader, url: str, *args: Any) -> pa.Table:
+            opened.append(url)
+            return await read_table(reader, url, *args)
+
+        monkeypatch.setattr(RuntimeReader, "read_table", counted)
+        found = (await dataset.read()).column("id").to_pylist()
+    assert sorted(found) == sorted({*range(200)} - {5, 1, 99, 100, 107})
+    assert opened.count(deletes.file_path) == reads
 
 
 async def test_a_vector_replaces_position_deletes(table: Table) -> None:
