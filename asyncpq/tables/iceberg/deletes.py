@@ -34,6 +34,7 @@ from asyncpq.errors import (
     printable,
 )
 from asyncpq.expressions import And, Expression, col
+from asyncpq.expressions.scalars import Timestamp
 from asyncpq.pruning.literals import is_sure
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
@@ -607,4 +608,7 @@ def _may_share(delete: ColumnBounds, data: ColumnBounds) -> bool:
 
 
 def _is_below(high: Any, low: Any) -> bool:
-    return high is not None and low is not None and bool(high < low) and is_sure(low)
+    if high is None or low is None:
+        return False
+    below = high.nanoseconds < low.nanoseconds if isinstance(high, Timestamp) else high < low
+    return bool(below) and is_sure(low)

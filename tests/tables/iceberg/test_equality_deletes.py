@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
+from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import LongType, NestedField, StringType, TimestampNanoType, TimestamptzNanoType
 
 import asyncpq
 from asyncpq import ReadOptions, col
@@ -443,3 +444,30 @@ async def test_keys_of_unknown_columns_are_corrupt(table: Table, field_ids: list
     add_files(table, [equality_deletes(table, keys, like=data_files(table)[0], field_ids=field_ids)])
     with pytest.raises(CorruptFileError, match="equality deletes by unknown fields"):
         await _read(table)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+async def test_keys_of_nanoseconds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, zone: str | None) -> None:
+    table = make_table(tmp_path, pa.schema([("t", pa.timestamp("us", zone))]))
+    schema = Schema(NestedField(1, "t", TimestamptzNanoType() if zone else TimestampNanoType(), required=False))
+    monkeypatch.setattr(table, "schema", lambda: schema)  # pyiceberg 0.12 writes no format 3
+
+    def moments(*numbers: int) -> pa.Table:
+        return tagged(pa.table({"t": pa.array(numbers, pa.int64()).cast(pa.timestamp("ns", zone))}), schema)
+
+    def bounds(low: int, high: int) -> dict[str, Any]:
+        ends = {"lower_bounds": low, "upper_bounds": high}
+        return {name: {1: end.to_bytes(8, "little", signed=True)} for name, end in ends.items()}
+
+    data = [written_file(table, moments(-1, 0, 1), **bounds(-1, 1), null_value_counts={1: 0})]
+    data.append(written_file(table, moments(7, 8), **bounds(7, 8), null_value_counts={1: 0}))
+    add_files(table, data, ManifestContent.DATA)
+    keys = equality_deletes(table, moments(0, 1), like=data[0], field_ids=[1], **bounds(0, 1), null_value_counts={1: 0})
+    add_files(table, [keys])
+
+    def edit(document: dict[str, Any]) -> None:
+        document.update({"format-version": 3, "next-row-id": 5})
+        document["schemas"][0]["fields"][0]["type"] = str(schema.fields[0].field_type)
+
+    async with asyncpq.open_dataset(edited_metadata(table, edit), format="iceberg") as dataset:
+        assert (await dataset.read()).sort_by("t").equals(moments(-1, 7, 8).cast(dataset.schema))
