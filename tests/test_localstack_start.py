@@ -26,7 +26,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
             f"home = /usr/bin\nversion = {'.'.join(map(str, sys.version_info[:3]))}\n"
         )
 
-    def run(command: list[object], **options: object) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str | Path], **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 0, "")
 
     monkeypatch.setattr(venv, "create", create)

@@ -166,7 +166,7 @@ async def test_a_count_ends_between_files(server: ObjectServer) -> None:
             nonlocal opened
             opened += 1
             if opened == 20:
-                for deadline in list(open_session._runtime.calls):
+                for deadline in tuple(open_session._runtime._deadlines.running):
                     deadline.expire()
 
         server.before = expire

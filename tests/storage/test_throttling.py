@@ -17,7 +17,7 @@ from asyncpq.options import RetryOptions
 from asyncpq.storage import retries
 from asyncpq.storage.base import RequestContext, StoreLimits, Validator
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.responses import ExpectedBody, RangeRequest
+from asyncpq.storage.response_checks import ExpectedBody, RangeRequest
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.transport import Transport
 from tests.store_backends import new_context

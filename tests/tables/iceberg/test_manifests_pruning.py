@@ -333,7 +333,9 @@ def test_manifests_whose_summaries_lack_empty_bounds(values: list[Any], bounds: 
     )
     column = NestedField(1, "v", kind, required=False)
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
-    known = [to_bytes(kind, value) for value in sorted(each for each in values if each is not None and each == each)]
+    known: list[bytes | None] = [
+        to_bytes(kind, value) for value in sorted(each for each in values if each is not None and each == each)
+    ]
     if bounds == "none if empty":
         known = [bound or None for bound in known]
     contains_null, contains_nan = None in values, math.nan in values
