@@ -26,10 +26,10 @@ from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.options import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, raised_as_asyncpq
 from asyncpq.spark.lake_writer import FrameWrite, lake_folder
-from asyncpq.spark.reads.conditions import filter_column, quoted
+from asyncpq.spark.reads.conditions import filter_column, numbered, quoted
 from asyncpq.spark.reads.opened_lake import LakeTarget
 from asyncpq.spark.reads.scan import parallelism_of, plan_scan, scan
-from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
+from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf
 from asyncpq.spark.settings import SettingKeywords, SparkSettings, refuse_secrets, split_settings
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, TimestampLoss
