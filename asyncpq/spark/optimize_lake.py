@@ -8,6 +8,8 @@ would be lost.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -100,7 +102,14 @@ def open_source(spark: SparkSession, source: Any, settings: SparkSettings, optio
     plan = plan_scan(spark, target, options.where, options.columns, settings, conf)
     given = target.target if isinstance(target.target, (list, tuple)) else [plan.read.scan.url]
     with raised_as_asyncpq():
-        return RewriteSource(plan.frame(spark), [*given, *plan.read.versions], plan.read.whole_bytes)
+        frame = plan.frame(spark)
+    return RewriteSource(frame, [*map(_folder_of, given), *plan.read.versions], plan.read.whole_bytes)
+
+
+def _folder_of(url: str | os.PathLike[str]) -> str:
+    """Return the folder in which a pattern may match files; other urls unchanged."""
+    before, *pattern = re.split(r"[*?\[]", os.fspath(url), maxsplit=1)
+    return before.rpartition("/")[0] if pattern else before
 
 
 def _chosen(frame: DataFrame, options: RewriteOptions) -> DataFrame:
