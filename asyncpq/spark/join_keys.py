@@ -84,15 +84,10 @@ def _cast(column: Column, types: Sequence[str]) -> Column:
     return column
 
 
-def numbered(left: DataFrame) -> DataFrame:
-    """Return the left side with the columns ``c0``, ``c1``, ..., since its names may occur twice."""
-    return left.toDF(*[f"c{at}" for at in range(len(left.columns))])
-
-
 def candidate_columns(left: DataFrame, rules: Sequence[KeyRule], places: Sequence[int]) -> list[Column]:
     """Return the columns ``k0``, ``k1``, ... with the values that keys may have in the lake.
 
-    ``left`` is :func:`numbered`; ``places`` are the positions of its key columns, in the order of ``rules``.
+    ``left`` is ``numbered``; ``places`` are the positions of its key columns, in the order of ``rules``.
     """
     found = [column for rule, place in zip(rules, places, strict=True) for column in rule.columns(left[f"c{place}"])]
     return [column.alias(f"k{number}") for number, column in enumerate(found)]

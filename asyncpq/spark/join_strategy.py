@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from asyncpq.distributed import DatasetJoin, FoundFiles, run_on_worker
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.spark.driver import described_jobs
-from asyncpq.spark.join_keys import KeyRule, candidate_columns, numbered
-from asyncpq.spark.reads.conditions import quoted
+from asyncpq.spark.join_keys import KeyRule, candidate_columns
+from asyncpq.spark.reads.conditions import numbered, quoted
 from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
 from asyncpq.spark.reads.reader_choice import DRIVER_START_S, ScanSize, driver_may_read, reader_costs

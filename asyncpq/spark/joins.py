@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from asyncpq.distributed import DatasetJoin, JoinKey, JoinTask, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.options import RequestOptions, one_of, whole_number
-from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules, numbered
+from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules
 from asyncpq.spark.join_strategy import How, JoinStrategy, LakeSide, choose_join
-from asyncpq.spark.reads.conditions import quoted
+from asyncpq.spark.reads.conditions import numbered, quoted
 from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, SparkFiles, open_lake
 from asyncpq.spark.settings import FilesKeywords, SparkSettings, refuse_secrets, split_settings

@@ -8,6 +8,8 @@ would be lost.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -26,10 +28,10 @@ from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.options import one_of, require_whole
 from asyncpq.spark.driver import described_jobs, raised_as_asyncpq
 from asyncpq.spark.lake_writer import FrameWrite, lake_folder
-from asyncpq.spark.reads.conditions import filter_column, quoted
+from asyncpq.spark.reads.conditions import filter_column, numbered, quoted
 from asyncpq.spark.reads.opened_lake import LakeTarget
 from asyncpq.spark.reads.scan import parallelism_of, plan_scan, scan
-from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf, numbered
+from asyncpq.spark.row_layout import Checksums, RowLayout, checksums, encoded_bytes, find_keys, find_leaf
 from asyncpq.spark.settings import SettingKeywords, SparkSettings, refuse_secrets, split_settings
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, TimestampLoss
@@ -100,7 +102,14 @@ def open_source(spark: SparkSession, source: Any, settings: SparkSettings, optio
     plan = plan_scan(spark, target, options.where, options.columns, settings, conf)
     given = target.target if isinstance(target.target, (list, tuple)) else [plan.read.scan.url]
     with raised_as_asyncpq():
-        return RewriteSource(plan.frame(spark), [*given, *plan.read.versions], plan.read.whole_bytes)
+        frame = plan.frame(spark)
+    return RewriteSource(frame, [*map(_folder_of, given), *plan.read.versions], plan.read.whole_bytes)
+
+
+def _folder_of(url: str | os.PathLike[str]) -> str:
+    """Return the folder in which a pattern may match files; other urls unchanged."""
+    before, *pattern = re.split(r"[*?\[]", os.fspath(url), maxsplit=1)
+    return before.rpartition("/")[0] if pattern else before
 
 
 def _chosen(frame: DataFrame, options: RewriteOptions) -> DataFrame:

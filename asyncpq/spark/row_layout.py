@@ -24,6 +24,7 @@ from asyncpq import SortedBy
 from asyncpq.distributed import ZOrder
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.options import MIB
+from asyncpq.spark.reads.conditions import numbered
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, inner_types
 from asyncpq.spark.types.special_types import is_spatial
@@ -86,7 +87,7 @@ class SortKey:
 
     @property
     def column(self) -> Column:
-        """The column or field, as an expression over a DataFrame whose columns :func:`numbered` has renamed."""
+        """The column or field, as an expression over a DataFrame whose columns ``numbered`` has renamed."""
         return reduce(lambda column, name: column.getField(name), self.path[1:], F.col(f"c{self.at}"))
 
 
@@ -306,11 +307,6 @@ class Checksums:
         elif self.whole != other.whole and not named:
             named.append("which values belong to one row")
         return named
-
-
-def numbered(frame: DataFrame) -> DataFrame:
-    """Rename columns to ``c0``, ``c1`` and so on, since names may contain dots or differ only in case."""
-    return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
 
 
 def checksums(frame: DataFrame) -> Checksums:

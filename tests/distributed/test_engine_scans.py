@@ -19,7 +19,15 @@ import asyncpq
 from asyncpq import DataFile, col
 from asyncpq.datasets.providers import FileSet, GivenFiles
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.distributed import EngineDataset, EngineFiles, EngineRules, EngineScan, WorkerOptions, plan_tasks
+from asyncpq.distributed import (
+    EngineDataset,
+    EngineFiles,
+    EngineRules,
+    EngineScan,
+    FooterFacts,
+    WorkerOptions,
+    plan_tasks,
+)
 from asyncpq.errors import AmbiguousColumnError
 from asyncpq.events import Operation
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not
@@ -181,6 +189,24 @@ async def test_tasks_of_an_engine_give_tables_of_its_types(tmp_path: Path, worke
             tables = list(workers.map(_read, [pickle.dumps(task) for task in tasks]))
             assert all(table.schema == output for table in tables)
             assert [int(row) for table in tables for row in table.column("id").to_pylist()] == [*ids]
+
+
+class _Named(EngineRules):
+    """Tells the planner who wrote the files."""
+
+    def facts(self, footer: FooterFacts) -> frozenset[str]:
+        return frozenset({footer.created_by.partition(" ")[0]})
+
+
+async def test_the_planner_opens_all_files_for_what_an_engine_must_know_of_them(tmp_path: Path) -> None:
+    for name in "abc":
+        pq.write_table(pa.table({"id": [1]}), tmp_path / f"{name}.parquet")
+    async with asyncpq.Session() as session, await session.open_dataset(tmp_path) as lake:
+        state = EngineDataset.of(lake)
+        scan = EngineScan.of(state, columns=("id",), rules=_Named(), settings=WorkerOptions())
+        for opens_all, unopened, writers in ((False, 3, ""), (True, 0, "parquet-cpp-arrow")):
+            tasks = await plan_tasks(state, scan, opens_all=opens_all)
+            assert (tasks.num_files, tasks.unopened, "".join(tasks.facts)) == (3, unopened, writers)
 
 
 _FILES = [DataFile(url=f"s3://lake/p={at}/x.parquet", size=at, partition={"p": str(at)}) for at in range(3)]

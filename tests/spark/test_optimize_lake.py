@@ -258,7 +258,7 @@ def test_targets_that_hold_something_or_overlap_are_refused(spark: SparkSession,
         (source, source), (source, inside), (source, str(tmp_path / "lake")), (source, f"file://{inside}"),
         (source, str(tmp_path / "link" / "inside")), ([f"{source}/part-0.parquet"], source), (frame, source),
         (frame, str(tmp_path / "lake")), (source, str(tmp_path / "full")),
-        (source, f"{source}/../source/inside"),
+        (source, f"{source}/../source/inside"), (f"{source}/*.parquet", inside),
     ]:  # fmt: skip
         with pytest.raises(InvalidOptionError, match=r"overlap|not empty"):
             optimize(spark, given, target, "id")

@@ -58,7 +58,7 @@ class FailLast:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if self._number in batch["id"].to_pylist():
-                until = time.monotonic() + 60
+                until = time.monotonic() + 600
                 while len(list(self._folder.glob("data/*/[!.]*"))) < self._files and time.monotonic() < until:
                     time.sleep(0.05)
                 raise ValueError("this row is refused")

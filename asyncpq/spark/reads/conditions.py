@@ -580,6 +580,11 @@ def filter_column(where: object, frame: DataFrame) -> Column:
     return Condition(where).column(frame.schema, ReadConf.of(frame.sparkSession))
 
 
+def numbered(frame: DataFrame) -> DataFrame:
+    """Return the rows with the columns ``c0``, ``c1``, ..., since names may contain dots, or occur twice."""
+    return frame.toDF(*[f"c{at}" for at in range(len(frame.columns))])
+
+
 def quoted(name: str) -> str:
     """Return the column's name in backquotes, for SQL."""
     return "`" + name.replace("`", "``") + "`"
