@@ -7,6 +7,7 @@ import dataclasses
 import io
 import threading
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -220,7 +221,9 @@ SMALL_UNITS = asyncpq.LimitOptions(inline_decode_bytes=1)
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("late", ["never", "always"])
-async def test_reads_at_once_decode_the_pages_of_a_column_once(indexed: bool, groups: int, late: str) -> None:
+async def test_reads_at_once_decode_the_pages_of_a_column_once(
+    indexed: bool, groups: int, late: Literal["always", "never"]
+) -> None:
     numbers = np.random.default_rng(7).permutation(60_000)
     table = pa.table({"a": numbers, "b": np.arange(len(numbers))})
     pages = {"data_page_size": 16 * 1024, "use_dictionary": False, "write_page_index": indexed}
@@ -231,9 +234,8 @@ async def test_reads_at_once_decode_the_pages_of_a_column_once(indexed: bool, gr
         for target in (URL, "s3://lake/folder/"):
             requests = asyncpq.RequestOptions(late_materialization=late)
             async with asyncpq.Session(server.storage_options, limits=SMALL_UNITS, requests=requests) as session:
-                if target == URL:
-                    opened = await session.open_file(URL)
-                else:
+                opened: asyncpq.File | asyncpq.Dataset = await session.open_file(URL)
+                if target != URL:
                     opened = await session.open_dataset(target, index=False)
                 keys = [int(numbers[row]) for row in range(5, len(numbers), len(numbers) // AT_ONCE)]
                 with asyncpq.measure() as cost:
@@ -261,9 +263,8 @@ async def test_reads_go_on_where_the_one_that_they_wait_for_is_cancelled(monkeyp
                 return match(reader, *args)  # type: ignore[arg-type]
 
             monkeypatch.setattr(RowGroupReader, "match", held)
-            first = asyncio.ensure_future(file.lookup({"a": int(numbers[0])}))
+            first, *others = [asyncio.ensure_future(file.lookup({"a": int(numbers[row])})) for row in range(3)]
             await entered.wait()
-            others = [asyncio.ensure_future(file.lookup({"a": int(numbers[row])})) for row in (1, 2)]
             await asyncio.sleep(0.05)
             first.cancel()
             released.set()
