@@ -38,7 +38,16 @@ PAGES = 10_000
 ROW_GROUPS = 5_000
 LOOKUPS = 2_000
 LIMIT_S = 0.02
-FILES = ("a million keys", "with_keys=True", "20,000 columns", "10,000 pages", "5,000 row groups", "2,000 lookups")
+FILES = (
+    "a million keys",
+    "with_keys=True",
+    "20,000 columns",
+    "10,000 pages",
+    "5,000 row groups",
+    "2,000 lookups",
+    "64 lookups without page index",
+    "8,000 pairs",
+)
 LAKES = ("open", "first lookup", "lookup", "build", "refresh", "count")
 NAMES = ("longest, ms", "over 20 ms", "longest turn, CPU ms", "ms", "CPU ms", "memory, MiB")
 
@@ -106,7 +115,7 @@ def write_file(workload: str, path: Path) -> None:
         rows = range(ROW_GROUPS * 10)
         pq.write_table(pa.table({"id": rows, "v": rows}), path, row_group_size=10, write_page_index=True)
     else:
-        table, indexed = pa.table({"id": range(2 * KEYS), "v": range(2 * KEYS)}), "lookups" in workload
+        table, indexed = pa.table({"id": range(2 * KEYS), "v": range(2 * KEYS)}), workload == "2,000 lookups"
         pq.write_table(table, path, row_group_size=KEYS // 5, write_page_index=indexed)
 
 
@@ -115,6 +124,7 @@ async def run_file(workload: str, path: str) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     keys = {"id": list(range(0, 2 * KEYS, 2))}
     few = [{"id": key} for key in range(0, 2 * KEYS, 2 * KEYS // LOOKUPS)]
+    pairs = [[("id", "=", key), ("v", "=", key)] for key in range(8000)]
     reads: dict[str, Callable[[asyncpq.File], Awaitable[Any]]] = {
         "a million keys": lambda file: file.lookup(keys),
         "with_keys=True": lambda file: file.lookup(keys, with_keys=True),
@@ -122,6 +132,8 @@ async def run_file(workload: str, path: str) -> dict[str, Any]:
         "10,000 pages": lambda file: file.read(where=(col("other") > 5) & (col("id") > 999_900), columns=["id"]),
         "5,000 row groups": lambda file: file.read(),
         "2,000 lookups": lambda file: asyncio.gather(*[file.lookup(key) for key in few]),
+        "64 lookups without page index": lambda file: asyncio.gather(*[file.lookup(key) for key in few[:64]]),
+        "8,000 pairs": lambda file: file.read(where=pairs),
     }
     async with asyncpq.Session() as session:
         await (await session.open_file(path)).lookup({"id": [5, 6]}, columns=["id"], with_keys=True)  # loads modules

@@ -331,8 +331,8 @@ class FileScan:
         if early is not None and early.has_begun:
             decoded = await early.results()
         else:
-            decode = self._decode_once if unit.num_bytes >= self._shared_bytes else self._decode_fetched
-            decoded = await decode(unit, fetched)
+            shared = unit.num_bytes >= self._shared_bytes and len(self.read.source.runtime.calls) > 1
+            decoded = await (self._decode_once if shared else self._decode_fetched)(unit, fetched)
         tables: list[pa.Table] = []
         for (_, _, matched, _), table, pages in decoded:
             self._rows_seen += matched.seen

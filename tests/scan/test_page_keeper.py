@@ -265,9 +265,8 @@ async def test_reads_go_on_where_the_one_that_they_wait_for_is_cancelled(monkeyp
                 return match(reader, *args)  # type: ignore[arg-type]
 
             monkeypatch.setattr(RowGroupReader, "match", held)
-            first = asyncio.ensure_future(file.lookup({"a": int(numbers[0])}))
+            first, *others = [asyncio.ensure_future(file.lookup({"a": int(numbers[row])})) for row in range(3)]
             await entered.wait()
-            others = [asyncio.ensure_future(file.lookup({"a": int(numbers[row])})) for row in (1, 2)]
             await asyncio.sleep(0.05)
             first.cancel()
             released.set()
