@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Ladybug 0.22.0 and Kuzu 0.11.3: WHERE x = 2.0 loses rows of their Parquet files before a NaN, in DuckDB and pyarrow.
 #
-# COPY ... TO writes 1.0, 2.0, NaN, 8.0, 9.0 with a minimum of 8.0 and a maximum of 9.0: each NaN makes the writer forget
-# the bounds of the rows before it. So DuckDB 2.0.1, DataFusion 55.0.0 and pyarrow 26.0.1 find no row at 1.0 or 2.0, while
-# all five rows are there without a condition. Ladybug itself finds them: it does not look at the bounds.
+# COPY ... TO writes 1.0, 2.0, NaN, 8.0, 9.0 with a minimum of 8.0 and a maximum of 9.0: each NaN makes the writer
+# forget the bounds of the rows before it. So DuckDB 2.0.1, DataFusion 55.0.0 and pyarrow 26.0.1 find no row at 1.0 or
+# 2.0, while all five rows are there without a condition. Ladybug itself finds them: it does not look at the bounds.
 # Expected: a minimum of 1.0, or no bounds, as the format's parquet.thrift says of NaN.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -147,6 +147,18 @@ _OTHERS = (
             "arro3-io", "arro3-io", "arro3_files.py", "3.11", version, f"arro3-core=={version}", "pyarrow==20.0.0"
         )
     ),
+    *(
+        Writer(
+            name=name,
+            version=version,
+            environment=PythonEnvironment(
+                python="3.11", requirements=(f"{name}=={version}", "pyarrow==26.0.1"), arguments=(name,)
+            ),
+            program="kuzu_files.py",
+        )
+        for name, version in (("kuzu", "0.11.3"), ("ladybug", "0.22.0"))
+    ),
+    *_python("deephaven", "deephaven-server", "deephaven_files.py", "3.11", "42.7"),
     *_python("daft", "getdaft", "daft_files.py", "3.10", "0.3.15", "pyarrow==17.0.0", "numpy<2"),
     *_python("daft", "daft", "daft_files.py", "3.11", "0.5.21 0.7.26", "pyarrow==20.0.0"),
 )
@@ -197,8 +209,13 @@ _NATIVE = (
     _go("arrow-go", "18.8.0", "go-arrow", reads_tables=True),
     *(_go("parquet-go", version, "go-parquet") for version in ("0.23.0", "0.27.0", "0.32.0")),
     _go("xitongsys-parquet-go", "1.6.2", "go-xitongsys"),
+    _go("fraugster-parquet-go", "0.12.0", "go-fraugster"),
     *(_npm("hyparquet-writer", version, "hyparquet_files.mjs") for version in ("0.6.1", "0.12.3", "0.17.0")),
     _npm("parquetjs", "0.11.2", "parquetjs_files.mjs", "parquetjs"),
+    *(
+        _npm(package, version, "parquetjs_files.mjs", package)
+        for package, version in (("parquetjs-lite", "0.8.7"), ("parquets", "0.10.10"))
+    ),
     _npm("@dsnp/parquetjs", "1.8.7", "parquetjs_files.mjs", "@dsnp/parquetjs"),
     _wasm("0.6.1"),
     _wasm("0.8.0"),
