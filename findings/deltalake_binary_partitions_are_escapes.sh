@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # deltalake 1.6.6: bytes in a partition column come back as others: b"ab" as the 12 bytes of the text \u0061\u0062.
 #
-# The writer puts an escape of six characters for each byte into the log, and escapes the backslash once more for JSON;
-# the reader takes the characters for the bytes. The same holds for pysail 0.7.2, a Spark of its own in Rust. Queries find
-# no row where the column has the bytes that were written. DuckDB 1.5.5 shows the text, too.
+# The writer puts an escape of six characters for each byte into the log, and escapes the backslash once more for
+# JSON; the reader takes the characters for the bytes. The same holds for pysail 0.7.2, a Spark of its own in Rust.
+# Queries find no row where the column has the bytes that were written. DuckDB 1.5.5 shows the text, too.
 # Expected: the bytes, as from a column that is in the files, or an error.
 set -euo pipefail
 folder=$(mktemp -d)

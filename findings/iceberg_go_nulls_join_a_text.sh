@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# iceberg-go 0.7.0: a null and the text 'null' share a partition, so WHERE s IS NULL loses the null, in pyiceberg as well.
+# iceberg-go 0.7.0: a null and the text 'null' share a partition, and s IS NULL loses the null, in pyiceberg 0.12.0 too.
 #
-# The table is partitioned by a text (identity), and one append has the rows null and 'null'. Both go to one data file, whose
-# partition value is 'null'. A scan without a filter still gives both, since the file has them; with a filter, the partition
-# value counts: s IS NULL has no row, and s IS NOT NULL has both in iceberg-go, one in pyiceberg. Apart, in two appends, the
-# rows are found.
+# The table is partitioned by a text (identity), and one append has the rows null and 'null'. Both go to one data
+# file, whose partition value is 'null'. A scan without a filter still gives both, since the file has them; with a
+# filter, the partition value counts: s IS NULL has no row, and s IS NOT NULL has both in iceberg-go, one in
+# pyiceberg. Apart, in two appends, the rows are found.
 # Expected: two partitions, as from the same rows by pyiceberg 0.12.0.
 set -euo pipefail
 folder=$(mktemp -d)
