@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+import resource
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -135,6 +136,27 @@ async def test_rows_that_exceed_the_memory_go_to_local_files(tmp_path: Path) -> 
     assert all(step.operation == "optimize" for step in steps)
     assert steps[-1].done == steps[-1].total == 20_000
     assert (tmp_path / "fast" / "_SUCCESS").exists()
+
+
+async def test_rows_that_local_files_have_no_room_for(tmp_path: Path) -> None:
+    """As on a full disk: a typed error, and nothing is left. The lake can still be read."""
+    write_lake(tmp_path / "lake")
+    local = tmp_path / "local"
+    local.mkdir()
+    building = asyncpq.BuildOptions(memory_bytes=1 << 17, folder=str(local))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with asyncpq.Session() as session:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+        try:
+            with pytest.raises(StoreError, match="a local file for sorting rows cannot be written") as raised:
+                await session.optimize(f"{tmp_path}/lake/", str(tmp_path / "fast"), "id", building=building)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "BuildOptions.folder" in str(raised.value.hint)
+        assert below(local) == []
+        assert not (tmp_path / "fast").exists()
+        dataset = await session.open_dataset(f"{tmp_path}/lake/")
+        assert (await dataset.read()).num_rows == 20_000
 
 
 async def test_a_lookup_reads_less_than_before(tmp_path: Path) -> None:

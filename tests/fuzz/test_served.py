@@ -25,7 +25,7 @@ pytestmark = pytest.mark.faults
 FOUND = {"indexes": (20016, 20301, 50039, 50195, 50744), "listings": (41, 44, 65, 88, 30310)}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)  # each case ends in time, too
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged(kind: str) -> None:
     worker = Worker("tests.fuzz.served_worker", kind)

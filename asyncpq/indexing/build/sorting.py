@@ -287,7 +287,7 @@ def _put_into(folder: Path) -> Iterator[None]:
         if isinstance(error, StoreError):
             raise
         raise StoreError(
-            f"a local file for sorting the rows of the index cannot be written: {error}",
+            f"a local file for sorting rows cannot be written: {error}",
             url=str(folder),
             hint=LOCAL_FILES,
         ) from error
