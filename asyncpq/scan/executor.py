@@ -226,7 +226,14 @@ class ScanExecutor(Generic[F]):
 
     async def collect(self) -> list[UnitRows[F]]:
         """Return all rows, those of each file together, in the order of the files. Files that change are read again.
-        Raises AsyncpqError if a file cannot be read."""
+        Raises AsyncpqError if a file cannot be read. A read that fails or is cancelled ends what it runs."""
+        try:
+            return await self._collect()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _collect(self) -> list[UnitRows[F]]:
         most = self.runtime.options.limits.round_bytes
         while (file := await self._alone()) is not None:
             plan = file.reading
