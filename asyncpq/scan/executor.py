@@ -145,7 +145,7 @@ class OneFile:
     async def alone(self) -> OneFile:
         """Plan and return this file: it is the only one of the scan."""
         if self.plan is None:
-            self.plan = await self.planner.prepare(scan=self.scan)
+            self.plan = await self.planner.prepare(scan=self.scan, reads=True)
             self._schema = self.plan.shape.schema
         return self
 
@@ -190,6 +190,7 @@ class OneFile:
             self.planner.relocated(error)
         else:
             raise error
+        await self.close()
         self.plan = None
         return False
 
@@ -197,7 +198,9 @@ class OneFile:
         """Do nothing: the file's handle stays open."""
 
     async def close(self) -> None:
-        """Do nothing: the file's handle stays open."""
+        """End what is fetched ahead of the plan; the file's handle stays open."""
+        if self.plan is not None:
+            self.plan.file_scan.read.end_ahead()
 
 
 @dataclass(slots=True, eq=False)
