@@ -325,6 +325,8 @@ class ObjectRead(Generic[V]):
         budget.take(size)
         self._ahead_bytes, self._ahead_round = size, self.metrics.rounds + 1
         self._ahead = [_Ahead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
+        for item in self._ahead:
+            item.task.add_done_callback(_retrieved)
 
     def end_ahead(self) -> None:
         """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken. Idempotent."""
@@ -661,6 +663,12 @@ def _told(arrivals: Arrivals, flights: Iterable[Flight[_Fetched]]) -> Iterator[N
     finally:
         for task in tasks:
             task.remove_done_callback(tell)
+
+
+def _retrieved(task: asyncio.Task[_Fetched]) -> None:
+    """Retrieve the task's exception, which asyncio would log if nobody takes what it fetches."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _tasks(ranges: Sequence[_Range]) -> list[list[_Range]]:

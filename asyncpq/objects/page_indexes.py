@@ -111,7 +111,7 @@ class PageIndexes:
         """Whether none of these page indexes is parsed yet, and all came with the object's first GET."""
         version, memory = self.read.version, self.read.source.runtime.memory
         tail: Tail | None = memory.get(version.tail_key, scan=True)
-        if tail is None or version.made or self.read.tiers is not None or self.read.source.is_here:
+        if tail is None or version.made:
             return False
         keys: list[ContentKey] = []
         for request in requests:

@@ -175,6 +175,8 @@ class PagePlanner:
         the first units' bytes may be fetched in vain.
         """
         read, limits = self.read, self.read.source.runtime.options.limits
+        if read.tiers is not None or read.source.is_here:
+            return wanted  # other tiers may have the pages; files of this host are there at once
         units, version = max(1, limits.decode_threads), self.read.version
         first: list[tuple[int, RowRanges, bool]] = []
         size = 0
