@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -235,29 +234,6 @@ async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
         assert len(asyncio.all_tasks()) <= before
         assert s._runtime.budget.used == 0
         assert not s._runtime.flights._flights
-
-
-@pytest.mark.faults
-async def test_errors_that_no_unit_meets_are_not_logged(
-    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A plan fails after the request for the first data has."""
-    async with session(server, retry=asyncpq.RetryOptions(max_attempts=1)) as s:
-        file = await s.open_file(URL)
-        fetch = PageIndexes.fetch
-
-        async def fails(indexes: PageIndexes, requests: Sequence[IndexRequest]) -> None:
-            if ahead := indexes.read._ahead:
-                await asyncio.wait([item.task for item in ahead])
-                raise RuntimeError("made up")
-            await fetch(indexes, requests)
-
-        monkeypatch.setattr(PageIndexes, "fetch", fails)
-        server.faults = [Fault(status=503, times=None)]
-        with pytest.raises(RuntimeError, match="made up"):
-            await file.read(["id"], where=FILTERS[0][0])
-    gc.collect()
-    assert caplog.text == ""
 
 
 @pytest.mark.faults
