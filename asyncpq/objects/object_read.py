@@ -345,15 +345,18 @@ class ObjectRead(Generic[V]):
         ranges, part_bytes = self._ranges([key])
         flights, context = source.runtime.flights, RequestContext(metrics, self.scan, self._ahead_round, "data")
         fetch = partial(self._fetch, ranges, part_bytes, context, _AT_ONCE)
-        flight: Flight[_Fetched] = flights.get(key) or flights.start((key,), fetch)
+        running: Flight[_Fetched] | None = flights.get(key)
+        flight = running or flights.start((key,), fetch)
         flight.join()
-        measured = MeasuredRound(source, metrics.log, [stop - start], part_bytes)
+        measured = None if running else MeasuredRound(source, metrics.log, [stop - start], part_bytes)
         metrics.wait_begins()
         try:
             fetched = await flight.wait()
-            measured.ended()
+            if measured is not None:
+                measured.ended()
         finally:
-            measured.close()
+            if measured is not None:
+                measured.close()
             flight.leave()
             metrics.wait_ends()
         # a response to a request from before this read validates by its age alone
@@ -381,6 +384,10 @@ class ObjectRead(Generic[V]):
         except asyncio.CancelledError:
             item.task.cancel()
             raise
+        if item.task.cancelled():  # by the read that began it, and has ended; another waits for these parts, too
+            ranges, part_bytes = self._ranges(list(keys))
+            context = RequestContext(self.metrics, self.scan, self.round, "data")
+            return await self._fetch(ranges, part_bytes, context, _AT_ONCE)
         ((_, whole),), validated = item.task.result().data.items(), item.task.result().validated
         used_once, view = ("part",) if self.admit else ("part", "page"), memoryview(whole)
         data: dict[ContentKey, bytes | memoryview] = {}

@@ -175,3 +175,23 @@ async def test_parts_of_ranges_fetched_ahead_are_not_fetched_again(server: Objec
         assert set(first.asked) == set(first.fetched) == set(keys[:4])
         assert not read._ahead
         assert [session._runtime.memory.get(key) for key in keys] == [DATA[start:stop] for start, stop in edges]
+
+
+async def test_parts_of_a_range_that_another_read_ended_are_fetched(server: ObjectServer) -> None:
+    """The other waits for a part of the range that the read had taken before it ended."""
+    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
+    async with asyncpq.Session(server.storage_options, requests=requests) as session:
+        source = await open_source(session._runtime, URL)
+        metrics = ReadMetrics()
+        version = await source.version(RequestContext(metrics))
+        ending, other = ObjectRead(source, version, metrics), ObjectRead(source, version, ReadMetrics())
+        server.latency_s = 0.2
+        ending.fetch_ahead([ByteRange(4, 1000)])
+        ending.planned(1000)
+        key = version.key("page", 4, 500)
+        fetches = [asyncio.ensure_future(read.fetch([key], "data", 2)) for read in (ending, other)]
+        await asyncio.sleep(0.05)
+        fetches[0].cancel()
+        ending.end_ahead()
+        parts = await fetches[1]
+        assert bytes(parts.data[key]) == DATA[4:500]
