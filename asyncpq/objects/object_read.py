@@ -30,7 +30,7 @@ from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.options import MIB
 from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import RangeResult, RequestContext
-from asyncpq.storage.threads import results_of
+from asyncpq.storage.threads import end_tasks, results_of
 from asyncpq.waiting import wait_futures
 
 
@@ -328,12 +328,12 @@ class ObjectRead(Generic[V]):
         for item in self._ahead:
             item.task.add_done_callback(_retrieved)
 
-    def end_ahead(self) -> None:
-        """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken. Idempotent."""
-        for item in self._ahead:
-            item.task.cancel()
-        self._ahead = ()
+    async def end_ahead(self) -> None:
+        """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
+        Idempotent."""
+        ahead, self._ahead = self._ahead, ()
         self._release_ahead()
+        await end_tasks([item.task for item in ahead])
 
     def _release_ahead(self) -> None:
         size, self._ahead_bytes = self._ahead_bytes, 0

@@ -200,7 +200,7 @@ class OneFile:
     async def close(self) -> None:
         """End what is fetched ahead of the plan; the file's handle stays open."""
         if self.plan is not None:
-            self.plan.file_scan.read.end_ahead()
+            await self.plan.file_scan.read.end_ahead()
 
 
 @dataclass(slots=True, eq=False)

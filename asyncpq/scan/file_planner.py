@@ -189,7 +189,7 @@ class ScanPlanner:
             planner.reads = reads
             plan = await planner.plan()
         except BaseException as error:
-            read.end_ahead()
+            await read.end_ahead()
             if not isinstance(error, AsyncpqError):
                 raise
             source.describe(metrics)

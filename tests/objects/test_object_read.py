@@ -192,6 +192,6 @@ async def test_parts_of_a_range_that_another_read_ended_are_fetched(server: Obje
         fetches = [asyncio.ensure_future(read.fetch([key], "data", 2)) for read in (ending, other)]
         await asyncio.sleep(0.05)
         fetches[0].cancel()
-        ending.end_ahead()
+        await ending.end_ahead()
         parts = await fetches[1]
         assert bytes(parts.data[key]) == DATA[4:500]
