@@ -7,8 +7,10 @@ under one key: a footer, an index, a page, a dictionary or a range of bytes.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import field
@@ -28,7 +30,8 @@ from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.options import MIB
 from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import RangeResult, RequestContext
-from asyncpq.storage.threads import results_of
+from asyncpq.storage.threads import end_tasks, results_of
+from asyncpq.waiting import wait_futures
 
 
 class MeasuredRound:
@@ -146,6 +149,15 @@ class Arrivals(Protocol):
         """Take ``parts``, which have come. A later call may have some of them again."""
 
 
+class _Ahead(NamedTuple):
+    """A byte range that is fetched before the read is planned (:meth:`ObjectRead.fetch_ahead`), and the task that
+    returns its bytes."""
+
+    start: int
+    stop: int
+    task: asyncio.Task[_Fetched]
+
+
 class Parts(NamedTuple):
     """The bytes of the requested parts, and where they came from."""
 
@@ -192,6 +204,9 @@ class ObjectRead(Generic[V]):
     prices: Prices = field(init=False)
     current: bool = field(init=False)
     tiers: Tiers | None = field(init=False)
+    _ahead: Sequence[_Ahead] = field(default=(), init=False)  # in the order of their bytes
+    _ahead_bytes: int = field(default=0, init=False)  # taken from the budget for them
+    _ahead_round: int = field(default=0, init=False)  # the dependency step of their requests
 
     def __post_init__(self) -> None:
         source = self.source
@@ -208,7 +223,9 @@ class ObjectRead(Generic[V]):
         # so large a count or take would evict entries that lookups use
         self.probation = self.scan or 0 < memory < num_bytes * _LARGE_SHARE
         self.admit = not self.probation or num_bytes < memory
-        self.round = self.metrics.rounds + 1
+        self.round = self._ahead_round or self.metrics.rounds + 1
+        if self._ahead_bytes:
+            self._release_ahead()
 
     # -- parts --------------------------------------------------------------------------------------
 
@@ -291,6 +308,95 @@ class ObjectRead(Generic[V]):
             memory.discard(key)
             if holder := self.version.kept_chunks.holder(key.start, key.stop):
                 memory.discard(holder)
+
+    # -- before the plan is complete ----------------------------------------------------------------
+
+    def fetch_ahead(self, ranges: Sequence[ByteRange]) -> None:
+        """Begin to fetch byte ranges of the first units, before the read is planned: :meth:`fetch` takes the parts that
+        lie in them. Nothing is fetched if the budget of bytes has no room.
+
+        The bytes count against the budget until the read is :meth:`planned`, whose units take them from it then. What
+        is not taken ends with :meth:`end_ahead`, or once it has come.
+        """
+        budget, spawn = self.source.runtime.budget, self.source.runtime.spawn
+        size = sum([stop - start for start, stop in ranges])
+        if budget.used + size > budget.limit:
+            return
+        budget.take(size)
+        self._ahead_bytes, self._ahead_round = size, self.metrics.rounds + 1
+        self._ahead = [_Ahead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
+        for item in self._ahead:
+            item.task.add_done_callback(_retrieved)
+
+    async def end_ahead(self) -> None:
+        """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
+        Idempotent."""
+        ahead, self._ahead = self._ahead, ()
+        self._release_ahead()
+        await end_tasks([item.task for item in ahead])
+
+    def _release_ahead(self) -> None:
+        size, self._ahead_bytes = self._ahead_bytes, 0
+        self.source.runtime.budget.release(size)
+
+    async def _fetch_alone(self, start: int, stop: int) -> _Fetched:
+        """Fetch one byte range, or join its running fetch."""
+        source, metrics, key = self.source, self.metrics, self.version.key("part", start, stop)
+        ranges, part_bytes = self._ranges([key])
+        flights, context = source.runtime.flights, RequestContext(metrics, self.scan, self._ahead_round, "data")
+        fetch = partial(self._fetch, ranges, part_bytes, context, _AT_ONCE)
+        running: Flight[_Fetched] | None = flights.get(key)
+        flight = running or flights.start((key,), fetch)
+        flight.join()
+        measured = None if running else MeasuredRound(source, metrics.log, [stop - start], part_bytes)
+        metrics.wait_begins()
+        try:
+            fetched = await flight.wait()
+            if measured is not None:
+                measured.ended()
+        finally:
+            if measured is not None:
+                measured.close()
+            flight.leave()
+            metrics.wait_ends()
+        # a response to a request from before this read validates by its age alone
+        return fetched._replace(validated=fetched.validated and flight.began >= self.began)
+
+    def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[_Ahead, list[ContentKey]], list[ContentKey]]:
+        """Divide ``keys`` into the parts that are fetched ahead, by range, and the others. A range of which the last
+        part is taken is let go."""
+        starts = [item.start for item in self._ahead]
+        taken: dict[_Ahead, list[ContentKey]] = {}
+        others: list[ContentKey] = []
+        for key in keys:
+            item = self._ahead[max(bisect_right(starts, key.start) - 1, 0)]
+            if item.start <= key.start and key.stop <= item.stop:
+                taken.setdefault(item, []).append(key)
+            else:
+                others.append(key)
+        self._ahead = [item for item in self._ahead if item not in taken or taken[item][-1].stop < item.stop]
+        return taken, others
+
+    async def _cut_ahead(self, item: _Ahead, keys: Sequence[ContentKey]) -> _Fetched:
+        """Return the parts ``keys`` of a range that is fetched ahead."""
+        try:
+            await wait_futures((item.task,))
+        except asyncio.CancelledError:
+            item.task.cancel()
+            raise
+        if item.task.cancelled():  # by the read that began it, and has ended; another waits for these parts, too
+            ranges, part_bytes = self._ranges(list(keys))
+            context = RequestContext(self.metrics, self.scan, self.round, "data")
+            return await self._fetch(ranges, part_bytes, context, _AT_ONCE)
+        ((_, whole),), validated = item.task.result().data.items(), item.task.result().validated
+        used_once, view = ("part",) if self.admit else ("part", "page"), memoryview(whole)
+        data: dict[ContentKey, bytes | memoryview] = {}
+        for key in keys:
+            part = view[key.start - item.start : key.stop - item.start]
+            data[key] = part if key.kind in used_once else bytes(part)
+        if self.admit:
+            self._keep_pages(data)
+        return _Fetched(data, validated)
 
     # -- freshness ------------------------------------------------------------------------------------
 
@@ -389,25 +495,10 @@ class ObjectRead(Generic[V]):
         """Fetch ``missing`` and add the parts to ``found``: join fetches that run already, start the others, and wait
         for all. ``arrivals`` is told of each fetch that ends. Return the keys of the fetches that this call started.
         """
-        source, metrics = self.source, self.metrics
-        waits: dict[Flight[_Fetched], list[ContentKey]]
-        waits, rest = source.runtime.flights.split(missing)
-        for flight in waits:
-            flight.join()
-        measured = None
+        waits, started, measured = self._begin(missing, context, arrivals is not None)
+        metrics = self.metrics
         metrics.wait_begins()
         try:
-            if rest:
-                ranges, part_bytes = self._ranges(rest)
-                sizes = [stop - start for start, stop, _ in ranges]
-                if not waits and not source.is_here:
-                    measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
-                turns = _AT_ONCE if arrivals is None else _Turns(self.prices, sizes)
-                for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
-                    keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
-                    flight = source.runtime.flights.start(keys, partial(self._fetch, task, part_bytes, context, turns))
-                    flight.join()
-                    waits[flight] = keys
             if arrivals is None:
                 await landing(waits)
             else:
@@ -428,7 +519,38 @@ class ObjectRead(Generic[V]):
             for flight in waits:
                 flight.leave()
             metrics.wait_ends()
-        return rest
+        return started
+
+    def _begin(
+        self, missing: Sequence[ContentKey], context: RequestContext, in_turns: bool
+    ) -> tuple[dict[Flight[_Fetched], list[ContentKey]], list[ContentKey], MeasuredRound | None]:
+        """Join the fetches of ``missing`` that run already, and start the others. Return three results: the flights,
+        all joined, with the keys of each; the keys of those that this call started; and what measures their requests,
+        if no other flight is waited for."""
+        source = self.source
+        flights, measured, ahead = source.runtime.flights, None, dict[_Ahead, list[ContentKey]]()
+        if self._ahead:
+            ahead, missing = self._take_ahead(missing)
+        waits: dict[Flight[_Fetched], list[ContentKey]]
+        waits, rest = flights.split(missing)
+        for item, keys in ahead.items():
+            waits[flights.start(keys, partial(self._cut_ahead, item, keys))] = keys
+        for flight in waits:
+            flight.join()
+        started = [*rest, *itertools.chain.from_iterable(ahead.values())]
+        if not rest:
+            return waits, started, None
+        ranges, part_bytes = self._ranges(rest)
+        sizes = [stop - start for start, stop, _ in ranges]
+        if not waits and not source.is_here:
+            measured = MeasuredRound(source, self.metrics.log, sizes, part_bytes)
+        turns = _Turns(self.prices, sizes) if in_turns else _AT_ONCE
+        for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
+            keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
+            flight = flights.start(keys, partial(self._fetch, task, part_bytes, context, turns))
+            flight.join()
+            waits[flight] = keys
+        return waits, started, measured
 
     def _ranges(self, keys: list[ContentKey]) -> tuple[list[_Range], int]:
         """Merge the parts to the ranges to fetch. Return these, and the size in bytes to which longer ones are cut."""
@@ -548,6 +670,12 @@ def _told(arrivals: Arrivals, flights: Iterable[Flight[_Fetched]]) -> Iterator[N
     finally:
         for task in tasks:
             task.remove_done_callback(tell)
+
+
+def _retrieved(task: asyncio.Task[_Fetched]) -> None:
+    """Retrieve the task's exception, which asyncio would log if nobody takes what it fetches."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _tasks(ranges: Sequence[_Range]) -> list[list[_Range]]:

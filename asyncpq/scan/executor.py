@@ -145,7 +145,7 @@ class OneFile:
     async def alone(self) -> OneFile:
         """Plan and return this file: it is the only one of the scan."""
         if self.plan is None:
-            self.plan = await self.planner.prepare(scan=self.scan)
+            self.plan = await self.planner.prepare(scan=self.scan, reads=True)
             self._schema = self.plan.shape.schema
         return self
 
@@ -190,6 +190,7 @@ class OneFile:
             self.planner.relocated(error)
         else:
             raise error
+        await self.close()
         self.plan = None
         return False
 
@@ -197,7 +198,9 @@ class OneFile:
         """Do nothing: the file's handle stays open."""
 
     async def close(self) -> None:
-        """Do nothing: the file's handle stays open."""
+        """End what is fetched ahead of the plan; the file's handle stays open."""
+        if self.plan is not None:
+            await self.plan.file_scan.read.end_ahead()
 
 
 @dataclass(slots=True, eq=False)
@@ -226,7 +229,14 @@ class ScanExecutor(Generic[F]):
 
     async def collect(self) -> list[UnitRows[F]]:
         """Return all rows, those of each file together, in the order of the files. Files that change are read again.
-        Raises AsyncpqError if a file cannot be read."""
+        Raises AsyncpqError if a file cannot be read. A read that fails or is cancelled ends what it runs."""
+        try:
+            return await self._collect()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _collect(self) -> list[UnitRows[F]]:
         most = self.runtime.options.limits.round_bytes
         while (file := await self._alone()) is not None:
             plan = file.reading

@@ -130,12 +130,17 @@ class ScanPlanner:
         :meth:`asyncpq.objects.runtime.Runtime.deadline` does."""
         return self.source.runtime.deadline(self.source.handle.url)
 
-    async def prepare(self, *, scan: bool) -> ScanPlan:
+    async def prepare(self, *, scan: bool, reads: bool = False) -> ScanPlan:
         """Make the plan: resolve names, prune, and choose the pages. Fetches the metadata and indexes that this needs.
-        ``scan``: rows are delivered while they are read."""
+
+        Args:
+            scan: rows are delivered while they are read.
+            reads: the plan will be read, and its first data may be requested before it is complete. The caller ends
+                what it does not read of them (:meth:`ObjectRead.end_ahead`).
+        """
         while True:
             try:
-                plan = await self._prepare(scan=scan)
+                plan = await self._prepare(scan=scan, reads=reads)
             except _OtherColumnsError:
                 raise  # the new version is known, and current
             except ObjectChangedError as error:
@@ -147,7 +152,7 @@ class ScanPlanner:
                     trace.on_plan(self, plan)
                 return plan
 
-    async def _prepare(self, *, scan: bool) -> ScanPlan:
+    async def _prepare(self, *, scan: bool, reads: bool) -> ScanPlan:
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
         began = min(since, time.monotonic())
         if self.version is None:
@@ -162,10 +167,8 @@ class ScanPlanner:
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("the object has another version than the one whose columns were matched")
             where, request = self.request.where, self.request
-            if request.unbound is None and (request.rows_only or request.columns is not None):
-                num_columns = len(request.columns or ())
-            else:
-                num_columns = len(version.metadata.schema.leaves)
+            is_named = request.unbound is None and (request.rows_only or request.columns is not None)
+            num_columns = len(request.columns or ()) if is_named else len(version.metadata.schema.leaves)
             asked = where if request.unbound is None else request.unbound
             # most lookups have a single comparison
             steps = num_columns if type(asked) is Comparison else num_columns + where_steps(asked)
@@ -186,8 +189,12 @@ class ScanPlanner:
             planner = FetchPlanner(
                 read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files
             )
+            planner.reads = reads
             plan = await planner.plan()
-        except AsyncpqError as error:
+        except BaseException as error:
+            await read.end_ahead()
+            if not isinstance(error, AsyncpqError):
+                raise
             source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
                 # the object's current version may well have that column or row

@@ -20,7 +20,9 @@ from asyncpq.objects.read_plan import DECODED_AHEAD, Unit
 from asyncpq.objects.runtime import Runtime
 from asyncpq.waiting import wait_futures
 
-_FEW = 4  # a decoded unit of fewer bytes than the fetched ones, divided by this, does not count as decoded ahead
+# A decoded unit of fewer bytes than the fetched ones, divided by this, does not count as decoded ahead, and takes only
+# its rows' bytes from the budget.
+_FEW = 4
 
 
 class UnitScan(Protocol):
@@ -107,6 +109,7 @@ class Pipeline:
         self._head: _Running | None = None
         self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
         self._holding_slots: set[int] = set()  # ids of jobs
+        self._taken: dict[int, int] = {}  # bytes of the budget, by id of the job
         self._dropped: set[UnitScan] = set()
         self._drained = asyncio.Event()
         self._consumed = asyncio.Event()
@@ -132,8 +135,9 @@ class Pipeline:
                 if job.scan in self._dropped:
                     continue
                 await self._grant(job.unit.num_bytes)
+                self._taken[id(job)] = job.unit.num_bytes
                 if job.scan in self._dropped:
-                    self._runtime.budget.release(job.unit.num_bytes)
+                    self._release_bytes(job)
                     continue
                 after = previous if previous is not None and (self._ordered or previous.job.scan is job.scan) else None
                 loop = asyncio.get_running_loop()
@@ -180,8 +184,10 @@ class Pipeline:
         self._holding_slots.add(id(job))
         begun.set_result(True)
         tables = await scan.decode(unit, fetched)
-        if sum([table.nbytes for table in tables]) * _FEW < unit.num_bytes:  # as of a filter: no memory to wait for
+        num_bytes = sum([table.nbytes for table in tables])
+        if num_bytes * _FEW < unit.num_bytes:  # as of a filter: no memory to wait for
             self._release_slot(job)
+            self._release_bytes(job, num_bytes)
         return tables
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
@@ -251,7 +257,7 @@ class Pipeline:
         if running is None:
             raise UsageError("the pipeline has no unit that is being consumed")
         self._running.remove(running)
-        self._runtime.budget.release(running.job.unit.num_bytes)
+        self._release_bytes(running.job)
         self._release_slot(running.job)
         self._consumed.set()
         if not self._running:
@@ -262,6 +268,13 @@ class Pipeline:
             self._holding_slots.remove(id(job))
             self._decode_slots.release()
 
+    def _release_bytes(self, job: Job, left: int = 0) -> None:
+        """Give the budget back what ``job`` has taken from it, except for ``left`` bytes."""
+        taken = self._taken.pop(id(job), 0)
+        if left:
+            self._taken[id(job)] = left
+        self._runtime.budget.release(taken - left)
+
     async def drop(self, scan: UnitScan) -> None:
         """Cancel the remaining units of one scan after an error; the other scans go on."""
         self._dropped.add(scan)
@@ -269,7 +282,7 @@ class Pipeline:
         left = [running for running in self._running if running.job.scan is scan]
         for running in left:
             self._running.remove(running)
-            self._end(running.task, running.job.unit.num_bytes)
+            self._end(running.task, running.job)
         if left:
             await wait_futures([running.task for running in left])
         for running in left:
@@ -283,19 +296,20 @@ class Pipeline:
         close can be called again, and its tasks release their bytes in any case."""
         self._closed = True
         if self._pump is not None and self._pump not in self._ending:
-            self._end(self._pump, 0)
+            self._end(self._pump)
         while self._running:
             running = self._running.popleft()
-            self._end(running.task, running.job.unit.num_bytes)
+            self._end(running.task, running.job)
         if self._ending:
             await wait_futures(self._ending)
         # A cancelled task holds its traceback, whose frames hold this pipeline, and all that it has fetched.
         self._ending.clear()
         self._pump = self._head = None
 
-    def _end(self, task: asyncio.Task[Any], size: int) -> None:
+    def _end(self, task: asyncio.Task[Any], job: Job | None = None) -> None:
         def ended(task: asyncio.Task[Any]) -> None:
-            self._runtime.budget.release(size)
+            if job is not None:
+                self._release_bytes(job)
             if not task.cancelled():
                 task.exception()  # retrieved, since the consumer has left and asyncio would log it
 

@@ -3,6 +3,8 @@ teach what a server's requests and bytes cost; one that is broken off teaches no
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,12 +14,13 @@ import pytest
 
 import asyncpq
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.object_read import MeasuredRound, ObjectRead
 from asyncpq.objects.opening import open_source
 from asyncpq.objects.prices import Burst, Measured, PriceBook
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.storage.base import RequestContext
-from asyncpq.testing import ObjectServer
+from asyncpq.testing import Fault, ObjectServer
 from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://lake/file.parquet"
@@ -127,3 +130,68 @@ def test_a_round_that_is_broken_off_leaves_no_burst_behind() -> None:
     following = _round(source, [9 * MIB])
     following.ended()
     assert [one.num_bytes for one in source.learned] == [9 * MIB]
+
+
+@pytest.mark.faults
+async def test_errors_of_ranges_that_nobody_takes_are_not_logged(server: ObjectServer) -> None:
+    unseen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
+    requests, retry = asyncpq.RequestOptions(tail_bytes=4096), asyncpq.RetryOptions(max_attempts=1)
+    async with asyncpq.Session(server.storage_options, requests=requests, retry=retry) as session:
+        runtime = session._runtime
+        source = await open_source(runtime, URL)
+        metrics = ReadMetrics()
+        read = ObjectRead(source, await source.version(RequestContext(metrics)), metrics)
+        server.faults = [Fault(status=503, times=None)]
+        read.fetch_ahead([ByteRange(4, 1000), ByteRange(5000, 6000)])
+        assert runtime.budget.used == 1996
+        await asyncio.wait(list(runtime._tasks))
+        read.planned(0)
+        assert runtime.budget.used == 0
+        assert not runtime.flights._flights
+        del read
+    gc.collect()  # exceptions that nobody looks at are told of when their tasks go
+    assert unseen == []
+
+
+async def test_parts_of_ranges_fetched_ahead_are_not_fetched_again(server: ObjectServer) -> None:
+    """Nor are those that two calls take of one range; parts that lie in none are fetched."""
+    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
+    async with asyncpq.Session(server.storage_options, requests=requests) as session:
+        source = await open_source(session._runtime, URL)
+        metrics = ReadMetrics()
+        version = await source.version(RequestContext(metrics))
+        read = ObjectRead(source, version, metrics)
+        server.log.clear()
+        read.fetch_ahead([ByteRange(4, 1000), ByteRange(5000, 8000)])
+        read.planned(10_000)
+        edges = [(4, 500), (500, 1000), (5000, 6000), (7990, 8010), (6000, 7000), (7000, 8000)]
+        keys = [version.key("page", start, stop) for start, stop in edges]
+        first, second = await asyncio.gather(read.fetch(keys[:4], "data", 2), read.fetch(keys[4:], "data", 2))
+        assert [bytes(part) for part in (first.data | second.data).values()] == [
+            DATA[start:stop] for start, stop in edges
+        ]
+        assert len(server.log) == 3
+        assert set(first.asked) == set(first.fetched) == set(keys[:4])
+        assert not read._ahead
+        assert [session._runtime.memory.get(key) for key in keys] == [DATA[start:stop] for start, stop in edges]
+
+
+async def test_parts_of_a_range_that_another_read_ended_are_fetched(server: ObjectServer) -> None:
+    """The other waits for a part of the range that the read had taken before it ended."""
+    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
+    async with asyncpq.Session(server.storage_options, requests=requests) as session:
+        source = await open_source(session._runtime, URL)
+        metrics = ReadMetrics()
+        version = await source.version(RequestContext(metrics))
+        ending, other = ObjectRead(source, version, metrics), ObjectRead(source, version, ReadMetrics())
+        server.latency_s = 0.2
+        ending.fetch_ahead([ByteRange(4, 1000)])
+        ending.planned(1000)
+        key = version.key("page", 4, 500)
+        fetches = [asyncio.ensure_future(read.fetch([key], "data", 2)) for read in (ending, other)]
+        await asyncio.sleep(0.05)
+        fetches[0].cancel()
+        await ending.end_ahead()
+        parts = await fetches[1]
+        assert bytes(parts.data[key]) == DATA[4:500]

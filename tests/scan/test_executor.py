@@ -244,3 +244,28 @@ def test_one_table_keeps_the_rows_of_no_columns() -> None:
     assert one_table([batch, batch], batch.schema).num_rows == 4
     nothing = pa.table({"x": [1, 2]}).select([]).to_batches()
     assert one_table(nothing or [batch.select([])], pa.schema([])).num_rows == 2
+
+
+async def test_a_cancelled_collection_ends_what_it_runs() -> None:
+    """Its budget of bytes too, which later reads wait for."""
+    files = MadeFiles({0: [[1, 2, 3]]}, LARGE)
+    runtime = Runtime(SessionOptions(), {})
+    decoding = asyncio.Event()
+
+    async def never_ends(scan: MadeScan, unit: Any, fetched: list[int]) -> list[pa.Table]:
+        decoding.set()
+        await asyncio.Event().wait()
+        return []
+
+    tasks = asyncio.all_tasks()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MadeScan, "decode", never_ends)
+        collecting = asyncio.ensure_future(ScanExecutor(runtime, "made", files).collect())
+        await decoding.wait()
+        assert runtime.budget.used > 0
+        collecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await collecting
+    assert runtime.budget.used == 0
+    assert asyncio.all_tasks() == tasks
+    assert files.told[-1] == "close"

@@ -285,3 +285,26 @@ async def test_units_of_few_rows_do_not_stop_the_decoding_of_others(nbytes: int,
         pipeline.done_with_head()
     assert sorted(scan.decoded) == [*range(10)]
     await pipeline.close()
+
+
+@pytest.mark.parametrize(("nbytes", "fetched"), [(1, 10), (10, 3)])
+async def test_decoded_units_of_few_rows_leave_the_budget_to_others(nbytes: int, fetched: int) -> None:
+    """While the consumer still waits for one before them. Their rows count until they are consumed."""
+    pieces = [[SimpleNamespace(items=[number], last=True)] for number in range(10)]
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=some) for number, some in enumerate(pieces)
+    ]
+    scan, budget = HeadLast(nbytes), ByteBudget(30)
+    pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", SimpleNamespace(budget=budget)))
+    pipeline.start()
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert len(pipeline._running) == fetched
+    assert budget.used == 10 + (fetched - 1) * nbytes
+    scan.head.set()
+    while await pipeline.next() is not None:
+        pipeline.done_with_head()
+    assert sorted(scan.decoded) == [*range(10)]
+    assert budget.used == 0
+    await pipeline.close()
+    assert budget.used == 0

@@ -287,9 +287,7 @@ def _put_into(folder: Path) -> Iterator[None]:
         if isinstance(error, StoreError):
             raise
         raise StoreError(
-            f"a local file for sorting rows cannot be written: {error}",
-            url=str(folder),
-            hint=LOCAL_FILES,
+            f"a local file for sorting rows cannot be written: {error}", url=str(folder), hint=LOCAL_FILES
         ) from error
 
 
