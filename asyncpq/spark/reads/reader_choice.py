@@ -8,7 +8,6 @@ bandwidth are what the driver's session has measured at the store; tasks measure
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
@@ -27,8 +26,6 @@ from asyncpq.spark.types.special_types import without_months
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 #: Estimated seconds and compressed bytes of the longest read.
 _MOST_S: Final = 0.5
