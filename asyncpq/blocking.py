@@ -414,7 +414,13 @@ class BlockingDataset(_BlockingReads[AsyncDataset]):
 
 
 class BlockingIndex(_Bridge[AsyncIndex]):
-    """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`."""
+    """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`.
+
+    Attributes:
+        url: url of the index, without secrets.
+        snapshot: number of the newest snapshot that this handle has loaded.
+        metrics: summed costs of the calls of this handle that have ended, its build or opening included.
+    """
 
     refresh: Final = _bridged(AsyncIndex.refresh)
     compact: Final = _bridged(AsyncIndex.compact)
@@ -612,7 +618,11 @@ def open_dataset(
 ) -> Iterator[BlockingDataset]:
     """Open a dataset for one-off use: ``with asyncpq.blocking.open_dataset(url) as dataset``.
 
-    Its session is that of :func:`open_file`. See :func:`asyncpq.open_dataset`.
+    Its session is that of :func:`open_file`.
+
+    Args:
+        target, index, view: as in :meth:`asyncpq.Session.open_dataset`.
+        options: the other arguments of :meth:`asyncpq.Session.open_dataset`, and those of :class:`asyncpq.Session`.
     """
     session_options, dataset_options = split_keywords(options)
     with OneOffSession(session_options) as session:

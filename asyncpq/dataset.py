@@ -109,7 +109,8 @@ class Dataset(EnteredAsync):
 
     @property
     def view(self) -> View:
-        """Which files a read sees: those of a listing, of an index's snapshot, or of a table."""
+        """Which files a read sees: those of a listing, of an index's snapshot, or of a table (a
+        :class:`asyncpq.View`)."""
         return self._state.source.view
 
     @property
@@ -303,7 +304,10 @@ class Dataset(EnteredAsync):
 
     async def count(self, where: Where | None = None, *, access: Mapping[str, AccessPlan] | None = None) -> int:
         """Return how many rows match; without ``where``, footers or a table's metadata give the number, and no data
-        is read. ``access``: as in :meth:`scan`."""
+        is read.
+
+        Arguments and errors are those of :meth:`scan`.
+        """
         self._runtime.check()
         async with self._runtime.deadline(self.url):
             ask = (await self._asked((), where, access=access))._replace(rows_only=True)

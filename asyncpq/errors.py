@@ -338,7 +338,10 @@ class SchemaMismatchError(FormatError):
 
 
 class ResourceLimitError(FormatError, MemoryError):
-    """Reading a file reached a limit on memory, elements or depth."""
+    """Reading a file reached a limit on memory, elements or depth.
+
+    Most limits are fields of :class:`asyncpq.LimitOptions`; the hint then names the field.
+    """
 
 
 def closed_while_reading() -> UsageError:

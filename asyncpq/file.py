@@ -122,7 +122,8 @@ class File(EnteredAsync):
 
     @property
     def version(self) -> Validator:
-        """Identifies the version of the object that was read last, such as by its ETag."""
+        """The version of the object that was read last: a :class:`asyncpq.Validator` with its ``size`` in bytes and,
+        where the store has them, ``etag``, ``last_modified`` and ``version``."""
         return self._version.validator
 
     async def refresh(self) -> Validator:
@@ -343,7 +344,10 @@ class File(EnteredAsync):
         return take_table(table, plain_array([position[row] for row in rows], pa.int64()))
 
     async def count(self, where: Predicate | None = None, *, access: AccessPlan | None = None) -> int:
-        """Return how many rows match; without ``where``, the footer gives the number, and no data is read."""
+        """Return how many rows match; without ``where``, the footer gives the number, and no data is read.
+
+        Arguments and errors are those of :meth:`scan`.
+        """
         parsed = await self._parsed(where)
         request = ScanRequest(**parsed, access=access_plan(access), rows_only=True)
         plan, _ = await self._collect(request, self._operation("count"))

@@ -351,8 +351,8 @@ class Session(EnteredAsync):
     ) -> Index:
         """Read the files of a dataset once, and write an index of the given ``kinds`` (docs/indexes.md).
 
-        ``on_event`` gets a :class:`asyncpq.FileEnded` for each finished file. Called again, an interrupted build
-        continues where it stopped; an index that exists is refreshed to the current files.
+        The session's ``on_event`` gets a :class:`asyncpq.FileEnded` for each finished file. Called again, an
+        interrupted build continues where it stopped; an index that exists is refreshed to the current files.
 
         Args:
             target: as in :meth:`open_dataset`.
@@ -426,7 +426,7 @@ class Session(EnteredAsync):
 
         With ``zorder_by``, rows with equal ``sort_by`` are sorted by their place in a z-order. Rows that exceed the
         memory go to local files. The files are read back and compared with what was written before they are committed.
-        ``on_event`` gets a :class:`asyncpq.Progress` for each part of the work.
+        The session's ``on_event`` gets a :class:`asyncpq.Progress` for each part of the work.
 
         Args:
             source: as ``target`` of :meth:`open_dataset`.

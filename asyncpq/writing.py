@@ -92,7 +92,7 @@ class WriteOptions:
     """Options for the layout of written files. Picklable.
 
     Attributes:
-        compression: the codec, one of ``COMPRESSIONS``.
+        compression: the codec: "zstd", "snappy", "gzip", "lz4_raw" or "none".
         compression_level: the codec's level; None for its default.
         page_rows, page_bytes: maximum rows of a page, and its approximate maximum bytes, encoded and uncompressed. A
             lookup reads one page of each column. Smaller pages make a larger page index, which lookups read as well.

@@ -48,7 +48,9 @@ no longer that of reading it: 300 take a hundred times as long."""
 
 
 class Expression:
-    """The base class of all nodes of predicates. Nodes are immutable and hashable.
+    """A predicate: the base class of all its nodes. Nodes are immutable and hashable.
+
+    Comparisons of :func:`asyncpq.col` make them, as ``col("id") == 42``; ``&``, ``|`` and ``~`` join and negate them.
 
     Equal nodes have the same form and literals. The literals ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and
     ``-0.0``; a NaN equals those of the same bits.
