@@ -520,9 +520,13 @@ async def build_in_steps(
 
     Args:
         target, kinds, at, options: as in :meth:`asyncpq.Session.build_index`.
-        steps: makes the steps of a round.
+        steps: returns a new :class:`asyncpq.distributed.BuildSteps` for each round of the build: the files that are
+            read and committed together. Called without arguments.
         worker: the session of the workers.
         building: limits of the build; ``memory_bytes`` is the limit of each task, and of the planner.
+
+    Raises:
+        AsyncpqError: as :meth:`asyncpq.Session.build_index`. Errors of ``steps`` pass unchanged.
     """
     place, executor = _in_steps(_place(target, at, options), steps, worker)
     return await index_opening.build(

@@ -425,8 +425,16 @@ _DECODERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def read_task(scan: TaskScan, task: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an encoded task in batches, with the session of this process. Raises ObjectChangedError or
-    ObjectNotFoundError if a file was replaced or deleted after planning."""
+    """Yield the rows of an encoded task in batches, with the session of this process.
+
+    Args:
+        scan: what all tasks of the scan share (:attr:`ScanTask.scan`).
+        task: the encoded task (:attr:`ScanTask.data`).
+
+    Raises:
+        ObjectChangedError, ObjectNotFoundError: a file was replaced or deleted after it was planned.
+        AsyncpqError: the errors of :meth:`asyncpq.Dataset.scan`.
+    """
     with scan.hinted():
         yield from workers.batches_on_worker(scan.settings, lambda session: open_task(scan, task, runtime_of(session)))
 
