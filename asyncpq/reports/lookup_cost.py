@@ -1,4 +1,6 @@
-"""Predict the requests, bytes and seconds of one lookup in one file from the file's layout alone.
+"""Predict for ``lint`` the requests, bytes and seconds of one lookup in one file from the file's layout alone.
+
+What ``why`` says of a read that has ended is computed in ``reports.story``.
 
 A :class:`Shape` has the locations of a file's chunks, pages and indexes. :class:`KeyZones` say which rows may have
 which keys. The prediction is for a session with empty caches. It counts the first GET, the rest of the footer and of
