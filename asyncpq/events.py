@@ -66,56 +66,93 @@ _RESTARTS = _Restarts()
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """A request has ended. Each retry, and each hedge (a second copy of a slow request), is a request of its own."""
+    """A request has ended. Each retry, and each hedge (a second copy of a slow request), is a request of its own.
 
-    url: str  # of the object, without user info, query and secrets
-    record: RequestRecord  # range, status, bytes and time of the request
+    Attributes:
+        url: url of the object, without user info, query and secrets.
+        record: range, status, bytes and time of the request.
+    """
+
+    url: str
+    record: RequestRecord
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """A call of a session, file, dataset or index has ended, or the consumer of a scan has closed it."""
+    """A call of a session, file, dataset or index has ended, or the consumer of a scan has closed it.
+
+    Attributes:
+        operation: the call, such as "read".
+        url: url of the object, without user info, query and secrets.
+        metrics: cost of the call.
+        seconds: duration of the call; a scan's includes the time of its consumer.
+        error: the exception that the call raised, CancelledError included; None after success.
+    """
 
     operation: OperationName
-    url: str  # of the object, without user info, query and secrets
-    metrics: ReadMetrics  # cost of the call
-    seconds: float  # duration of the call; a scan's includes the time of its consumer
-    error: BaseException | None  # the exception that the call raised, CancelledError included; None after success
+    url: str
+    metrics: ReadMetrics
+    seconds: float
+    error: BaseException | None
 
 
 @dataclass(frozen=True, slots=True)
 class FileEnded:
     """A read of a dataset has finished one file: it delivered the file's rows, or skipped the file as unreadable, or
-    the footer showed that no row matches."""
+    the footer showed that no row matches.
 
-    operation: OperationName  # of the read
-    url: str  # of the file, without user info, query and secrets
-    metrics: ReadMetrics  # cost of the file
-    error: BaseException | None  # reason why the file was skipped; None if it was not skipped
-    files_done: int  # finished files of the read, including this one and those that were not opened
-    files_total: int  # all files of the read
+    Attributes:
+        operation: the read, such as "scan".
+        url: url of the file, without user info, query and secrets.
+        metrics: cost of the file.
+        error: reason why the file was skipped; None if it was not skipped.
+        files_done: finished files of the read, including this one and those that were not opened.
+        files_total: all files of the read.
+    """
+
+    operation: OperationName
+    url: str
+    metrics: ReadMetrics
+    error: BaseException | None
+    files_done: int
+    files_total: int
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A long call, such as an index build or a read of one file, has done another part of one of its steps."""
+    """A long call, such as an index build or a read of one file, has done another part of one of its steps.
+
+    Attributes:
+        operation: the call, such as "build".
+        url: url of the dataset or index, without user info, query and secrets.
+        step: the step, such as "read", "write" or "verify".
+        done: how much of the step is done.
+        total: how much the step has to do; None: not known yet.
+        unit: what ``done`` and ``total`` count.
+    """
 
     operation: OperationName
-    url: str  # of the dataset or index, without user info, query and secrets
-    step: str  # the step, such as "read", "write" or "verify"
-    done: int  # so much of it
-    total: int | None  # None: not known yet
+    url: str
+    step: str
+    done: int
+    total: int | None
     unit: Literal["files", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowSchemaIgnored:
     """A file's footer has an Arrow schema (``ARROW:schema``) that is damaged, or has types that asyncpq does not know.
-    The file's columns have the types of its Parquet schema alone."""
+    The file's columns have the types of its Parquet schema alone.
 
-    operation: OperationName  # of the call that reads the file
-    url: str  # of the file, without user info, query and secrets
-    reason: str  # as in ``metrics.fallbacks``
+    Attributes:
+        operation: the call that reads the file.
+        url: url of the file, without user info, query and secrets.
+        reason: as in ``metrics.fallbacks``.
+    """
+
+    operation: OperationName
+    url: str
+    reason: str
 
 
 Event = RequestEnded | ReadEnded | FileEnded | Progress | ArrowSchemaIgnored

@@ -27,22 +27,39 @@ Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One HTTP request, or one read call of a filesystem, with its byte range, purpose, times and result."""
+    """One HTTP request, or one read call of a filesystem, with its byte range, purpose, times and result.
 
-    method: str  # "GET" or "HEAD"; for writes "PUT", "POST" or "DELETE"
-    purpose: Purpose  # reason of the request
-    start: int  # of the requested byte range; -length for a suffix GET, 0 for a listing
-    stop: int  # of the requested byte range; 0 for a suffix GET and a listing
-    status: int  # HTTP status; 0 without a response, 200 for stores without statuses
-    bytes: int  # length of the body received
-    attempt: int  # 1 for the first try
-    round: int  # dependency step within the read, from 1
-    seconds: float  # from sending to the end of the body
-    throttled: bool = False  # the store asked to slow down
-    hedge: bool = False  # a second request, sent while the first had no response
-    began: float = 0.0  # time.monotonic() when it was sent
-    first_byte_s: float | None = None  # from sending to the first byte of the response; None if that is not seen
-    url: str = ""  # of the object or listing, safe to be shown; "" for a round trip to a database
+    Attributes:
+        method: "GET" or "HEAD"; for writes "PUT", "POST" or "DELETE".
+        purpose: reason of the request.
+        start: first byte of the requested range; -length for a suffix GET, 0 for a listing.
+        stop: end of the requested range, exclusive; 0 for a suffix GET and a listing.
+        status: HTTP status; 0 without a response, 200 for stores without statuses.
+        bytes: length of the body received.
+        attempt: 1 for the first try.
+        round: dependency step within the read, from 1.
+        seconds: seconds from sending to the end of the body.
+        throttled: whether the store asked to slow down.
+        hedge: whether it is a second request, sent while the first had no response.
+        began: ``time.monotonic()`` when it was sent.
+        first_byte_s: seconds from sending to the first byte of the response; None if that is not seen.
+        url: url of the object or listing, safe to be shown; "" for a round trip to a database.
+    """
+
+    method: str
+    purpose: Purpose
+    start: int
+    stop: int
+    status: int
+    bytes: int
+    attempt: int
+    round: int
+    seconds: float
+    throttled: bool = False
+    hedge: bool = False
+    began: float = 0.0
+    first_byte_s: float | None = None
+    url: str = ""
 
     def to_dict(self, began: float) -> Request:
         """Return the request as a JSON document with times relative to ``began``, the ``time.monotonic()`` at which
@@ -100,49 +117,88 @@ class ReadTrace:
 
 @dataclass(slots=True)
 class ReadMetrics:
-    """The cost of one read: requests, bytes, cache hits, files, row groups, pages and rows."""
+    """The cost of one read: requests, bytes, cache hits, files, row groups, pages and rows.
 
-    requests: int = 0  # requests sent, retries included
-    retries: int = 0  # requests that repeated a failed one
-    throttles: int = 0  # requests that the store answered by asking to slow down
-    paced_s: float = 0.0  # seconds that requests waited because the store throttled; parallel waits add up
-    hedges: int = 0  # requests sent a second time, since the first had no response yet
-    bytes_fetched: int = 0  # body bytes received
-    requests_by_purpose: dict[Purpose, int] = field(default_factory=dict)  # without zeros
+    Attributes:
+        requests: requests sent, retries included.
+        retries: requests that repeated a failed one.
+        throttles: requests that the store answered by asking to slow down.
+        paced_s: seconds that requests waited because the store throttled; parallel waits add up.
+        hedges: requests sent a second time, since the first had no response yet.
+        bytes_fetched: body bytes received.
+        requests_by_purpose: ``requests`` by purpose, such as "data"; without zeros.
+        bytes_by_purpose: the same of ``bytes_fetched``.
+        rounds: longest chain of requests of which each had to wait for the one before.
+        cache_hits: footers, indexes, bloom filters, dictionaries and pages found in caches.
+        cache_misses: footers, indexes, bloom filters, dictionaries and pages looked up in caches and not found.
+        disk_hits: those of ``cache_hits`` in the disk cache.
+        shared_hits: those of ``cache_hits`` in the shared cache.
+        files_total: files of a dataset.
+        files_ruled_out: files that were not opened.
+        files_opened: files whose footer was examined, cached or fetched.
+        files_read: files of which data was read.
+        files_skipped: bad files, if skipping is allowed.
+        row_groups_total: row groups of the opened files.
+        row_groups_read: row groups read after pruning.
+        row_groups_by_bloom: row groups that only bloom filters ruled out.
+        row_groups_proven: row groups not filtered, since statistics prove that all their rows match.
+        pages_total: data pages with an OffsetIndex, of the touched columns in the row groups read.
+        pages_read: data pages decoded, those without an OffsetIndex included.
+        rows_scanned: rows that were filtered.
+        rows_returned: rows of the result.
+        restarts: how often the read began again because the object had changed.
+        wait_s: seconds of waiting for an outside cache tier or the store; parallel waits count once.
+        decode_s: seconds of decoding after the bytes have come, waiting for a thread included.
+        guarantee: how the store pins the version: "pinned", "compared", "bracketed" or "none".
+        store_path: the client that served the read, such as "direct" or "s3fs".
+        server: the server's host and non-default port; empty for s3fs and fsspec.
+        fallbacks: slower paths taken, and metadata ignored since they contradict the file, with the reason; the first
+            100 of them.
+        log: the first 10,000 requests, in the order of their ends.
+        totals: the sums that this read was added to, such as the session's. A fetch that outlives the read that began
+            it, because other reads wait for it, is counted there, too.
+        began: ``time.monotonic()`` when the call began.
+        ended: ``time.monotonic()`` when the call ended.
+        trace: where a read that is explained tells its story; None for all others.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    throttles: int = 0
+    paced_s: float = 0.0
+    hedges: int = 0
+    bytes_fetched: int = 0
+    requests_by_purpose: dict[Purpose, int] = field(default_factory=dict)
     bytes_by_purpose: dict[Purpose, int] = field(default_factory=dict)
-    rounds: int = 0  # longest chain of requests of which each had to wait for the one before
-    cache_hits: int = 0  # footers, indexes, bloom filters, dictionaries and pages found in caches
-    cache_misses: int = 0  # those looked up in caches and not found
-    disk_hits: int = 0  # those of cache_hits in the disk cache
-    shared_hits: int = 0  # those of cache_hits in the shared cache
-    files_total: int = 0  # files of a dataset
-    files_ruled_out: int = 0  # files that were not opened
-    files_opened: int = 0  # files whose footer was examined, cached or fetched
-    files_read: int = 0  # files of which data was read
-    files_skipped: int = 0  # bad files, if skipping is allowed
-    row_groups_total: int = 0  # of the opened files
-    row_groups_read: int = 0  # read after pruning
-    row_groups_by_bloom: int = 0  # row groups that only bloom filters ruled out
-    row_groups_proven: int = 0  # row groups not filtered, since statistics prove that all their rows match
-    pages_total: int = 0  # data pages with an OffsetIndex, of the touched columns in the row groups read
-    pages_read: int = 0  # data pages decoded, those without an OffsetIndex included
-    rows_scanned: int = 0  # rows that were filtered
-    rows_returned: int = 0  # rows of the result
-    restarts: int = 0  # how often the read began again because the object had changed
-    wait_s: float = 0.0  # seconds of waiting for an outside cache tier or the store; parallel waits count once
-    decode_s: float = 0.0  # seconds of decoding after the bytes have come, waiting for a thread included
-    guarantee: str = ""  # how the store pins the version: "pinned", "compared", "bracketed" or "none"
-    store_path: str = ""  # the client that served the read, such as "direct" or "s3fs"
-    server: str = ""  # the server's host and non-default port; empty for s3fs and fsspec
-    #: Slower paths taken, and metadata ignored since they contradict the file, with the reason; the first 100 of them.
+    rounds: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    disk_hits: int = 0
+    shared_hits: int = 0
+    files_total: int = 0
+    files_ruled_out: int = 0
+    files_opened: int = 0
+    files_read: int = 0
+    files_skipped: int = 0
+    row_groups_total: int = 0
+    row_groups_read: int = 0
+    row_groups_by_bloom: int = 0
+    row_groups_proven: int = 0
+    pages_total: int = 0
+    pages_read: int = 0
+    rows_scanned: int = 0
+    rows_returned: int = 0
+    restarts: int = 0
+    wait_s: float = 0.0
+    decode_s: float = 0.0
+    guarantee: str = ""
+    store_path: str = ""
+    server: str = ""
     fallbacks: list[str] = field(default_factory=list)
-    log: list[RequestRecord] = field(default_factory=list)  # the first 10,000 requests, in the order of their ends
-    #: The sums that this read was added to, such as the session's. A fetch that outlives the read that began it,
-    #: because other reads wait for it, is counted there, too.
+    log: list[RequestRecord] = field(default_factory=list)
     totals: tuple[ReadMetrics, ...] = field(default=(), repr=False, compare=False)
-    began: float = field(default=0.0, repr=False, compare=False)  # time.monotonic() when the call began
-    ended: float = field(default=0.0, repr=False, compare=False)  # and when it ended
-    #: Where a read that is explained tells its story; None for all others, which pay nothing for it.
+    began: float = field(default=0.0, repr=False, compare=False)
+    ended: float = field(default=0.0, repr=False, compare=False)
     trace: ReadTrace | None = field(default=None, repr=False, compare=False)
     _observer: Callable[[RequestRecord], None] | None = field(default=None, init=False, repr=False, compare=False)
     _whole: ReadMetrics | None = field(default=None, init=False, repr=False, compare=False)

@@ -71,11 +71,13 @@ class SortedBy:
 
     Attributes:
         column: name, or dotted path of a leaf in structs.
+        descending: whether the largest value comes first.
+        nulls_first: whether nulls come before all values, as in Spark's ascending order.
     """
 
     column: str
     descending: bool = False
-    nulls_first: bool = True  # Spark's ascending order
+    nulls_first: bool = True
 
     def __post_init__(self) -> None:
         flags: Any = (self.descending, self.nulls_first)

@@ -29,11 +29,17 @@ T = TypeVar("T")
 
 
 class View(enum.StrEnum):
-    """Which files a read of a dataset sees (docs/datasets.md, "Views")."""
+    """Which files a read of a dataset sees (docs/datasets.md, "Views").
 
-    SNAPSHOT = "snapshot"  # the files of an index's newest snapshot; later changes are not seen
-    LISTED = "listed"  # the files that exist when the read begins: exact
-    TABLE = "table"  # the files of one snapshot of a table: exact
+    Attributes:
+        SNAPSHOT: "snapshot": the files of an index's newest snapshot; later changes are not seen.
+        LISTED: "listed": the files that exist when the read begins: exact.
+        TABLE: "table": the files of one snapshot of a table: exact.
+    """
+
+    SNAPSHOT = "snapshot"
+    LISTED = "listed"
+    TABLE = "table"
 
 
 def known_count(value: object) -> int | None:

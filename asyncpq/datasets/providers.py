@@ -183,7 +183,12 @@ _MAX_PARTS: Final = 64  # predicates
 
 
 class SkippedFile(NamedTuple):
-    """A bad file that a read left out because ``on_bad_file`` is "skip", and the error that the file raised."""
+    """A bad file that a read left out because ``on_bad_file`` is "skip", and the error that the file raised.
+
+    Attributes:
+        url: url of the file.
+        error: the error that it raised.
+    """
 
     url: str
     error: AsyncpqError

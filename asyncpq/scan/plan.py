@@ -69,6 +69,7 @@ class Plan:
         num_requests, num_bytes: the number of these GETs and of their bytes.
         cached_bytes: needed bytes that are already in caches.
         late: a second round would fetch the other columns for matching rows only.
+        late_columns: names of these columns; empty without a second round.
         estimates: for each strategy, the estimated seconds of its requests; the chosen strategy first.
         prices: the server's latency and bandwidth that the estimates assume, as text.
         learnt: columns without an OffsetIndex that are read page by page, because an earlier read located their pages.

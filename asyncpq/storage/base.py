@@ -60,12 +60,19 @@ class Guarantee(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """The fields of a response that identify one version of an object."""
+    """The fields of a response that identify one version of an object.
 
-    size: int  # of the object in bytes
-    etag: str | None = None  # verbatim, with quotes, weak prefix and multi-part suffix
-    last_modified: str | None = None  # verbatim header, or an ISO time of a filesystem's info
-    version: str | None = None  # a version id, a generation, or a filesystem's inode and mtime in nanoseconds
+    Attributes:
+        size: size of the object in bytes.
+        etag: verbatim, with quotes, weak prefix and multi-part suffix.
+        last_modified: verbatim header, or an ISO time of a filesystem's info.
+        version: a version id, a generation, or a filesystem's inode and mtime in nanoseconds.
+    """
+
+    size: int
+    etag: str | None = None
+    last_modified: str | None = None
+    version: str | None = None
 
     @property
     def is_strong(self) -> bool:
