@@ -155,7 +155,7 @@ class _Ahead(NamedTuple):
 
     start: int
     stop: int
-    task: asyncio.Task[_Fetched]
+    task: asyncio.Task[bytes | memoryview]
 
 
 class Parts(NamedTuple):
@@ -331,16 +331,18 @@ class ObjectRead(Generic[V]):
     async def end_ahead(self) -> None:
         """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
         Idempotent."""
+        if self._ahead_bytes:
+            self._release_ahead()
         ahead, self._ahead = self._ahead, ()
-        self._release_ahead()
-        await end_tasks([item.task for item in ahead])
+        if ahead:
+            await end_tasks([item.task for item in ahead])
 
     def _release_ahead(self) -> None:
         size, self._ahead_bytes = self._ahead_bytes, 0
         self.source.runtime.budget.release(size)
 
-    async def _fetch_alone(self, start: int, stop: int) -> _Fetched:
-        """Fetch one byte range, or join its running fetch."""
+    async def _fetch_alone(self, start: int, stop: int) -> bytes | memoryview:
+        """Fetch one byte range, or join its running fetch; return its bytes."""
         source, metrics, key = self.source, self.metrics, self.version.key("part", start, stop)
         ranges, part_bytes = self._ranges([key])
         flights, context = source.runtime.flights, RequestContext(metrics, self.scan, self._ahead_round, "data")
@@ -360,7 +362,8 @@ class ObjectRead(Generic[V]):
             flight.leave()
             metrics.wait_ends()
         # a response to a request from before this read validates by its age alone
-        return fetched._replace(validated=fetched.validated and flight.began >= self.began)
+        self.current |= fetched.validated and flight.began >= self.began
+        return fetched.data[key]
 
     def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[_Ahead, list[ContentKey]], list[ContentKey]]:
         """Divide ``keys`` into the parts that are fetched ahead, by range, and the others. A range of which the last
@@ -374,11 +377,13 @@ class ObjectRead(Generic[V]):
                 taken.setdefault(item, []).append(key)
             else:
                 others.append(key)
-        self._ahead = [item for item in self._ahead if item not in taken or taken[item][-1].stop < item.stop]
+        ends = {max([key.stop for key in parts]) for parts in taken.values()}
+        self._ahead = [item for item in self._ahead if item.stop not in ends]
         return taken, others
 
     async def _cut_ahead(self, item: _Ahead, keys: Sequence[ContentKey]) -> _Fetched:
-        """Return the parts ``keys`` of a range that is fetched ahead."""
+        """Return the parts ``keys`` of a range that is fetched ahead. They validate nothing for reads that join this
+        flight: the range may have been requested before these reads began."""
         try:
             await wait_futures((item.task,))
         except asyncio.CancelledError:
@@ -388,15 +393,14 @@ class ObjectRead(Generic[V]):
             ranges, part_bytes = self._ranges(list(keys))
             context = RequestContext(self.metrics, self.scan, self.round, "data")
             return await self._fetch(ranges, part_bytes, context, _AT_ONCE)
-        ((_, whole),), validated = item.task.result().data.items(), item.task.result().validated
-        used_once, view = ("part",) if self.admit else ("part", "page"), memoryview(whole)
+        used_once, view = ("part",) if self.admit else ("part", "page"), memoryview(item.task.result())
         data: dict[ContentKey, bytes | memoryview] = {}
         for key in keys:
             part = view[key.start - item.start : key.stop - item.start]
             data[key] = part if key.kind in used_once else bytes(part)
         if self.admit:
             self._keep_pages(data)
-        return _Fetched(data, validated)
+        return _Fetched(data, validated=False)
 
     # -- freshness ------------------------------------------------------------------------------------
 
@@ -672,7 +676,7 @@ def _told(arrivals: Arrivals, flights: Iterable[Flight[_Fetched]]) -> Iterator[N
             task.remove_done_callback(tell)
 
 
-def _retrieved(task: asyncio.Task[_Fetched]) -> None:
+def _retrieved(task: asyncio.Task[Any]) -> None:
     """Retrieve the task's exception, which asyncio would log if nobody takes what it fetches."""
     if not task.cancelled():
         task.exception()
