@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression
+from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes
 from asyncpq.options import MIB
+from asyncpq.scan import file_planner
 from asyncpq.testing import Fault, ObjectServer
 from tests.parquet_bytes import parquet_bytes
 
@@ -209,8 +211,9 @@ async def test_others_plan_all_row_groups_first(
         assert begun == []
 
 
+@pytest.mark.parametrize("step", ["page indexes", "schema"])
 async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
-    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)
@@ -224,7 +227,14 @@ async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
                 raise RuntimeError("made up")
             await fetch(indexes, requests)
 
-        monkeypatch.setattr(PageIndexes, "fetch", fails)
+        async def refuses(*_: object) -> None:
+            raise RuntimeError("made up")
+
+        if step == "schema":
+            file._version.arrow_schema_checked = False
+            monkeypatch.setattr(file_planner, "check_arrow_schema", refuses)
+        else:
+            monkeypatch.setattr(PageIndexes, "fetch", fails)
         server.faults = [Fault(latency_s=30, times=None)]
         before = len(asyncio.all_tasks())
         with pytest.raises(RuntimeError, match="made up"):
@@ -234,6 +244,22 @@ async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
         assert len(asyncio.all_tasks()) <= before
         assert s._runtime.budget.used == 0
         assert not s._runtime.flights._flights
+
+
+async def test_what_no_unit_takes_ends_with_the_read(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[ObjectRead[Any]] = []
+    fetch_ahead = ObjectRead.fetch_ahead
+
+    def with_more(read: ObjectRead[Any], parts: Sequence[ByteRange]) -> None:
+        fetch_ahead(read, [ByteRange(4, 1000), *parts])  # of ``id``, which is not read
+        begun.append(read)
+
+    monkeypatch.setattr(ObjectRead, "fetch_ahead", with_more)
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        found = await file.lookup({"user": KEYS[7:9]}, columns=["price"])
+        assert found.num_rows == sum(map(KEYS.count, KEYS[7:9]))
+        assert [list(read._ahead) for read in begun] == [[]]
 
 
 @pytest.mark.faults
