@@ -393,14 +393,10 @@ class ObjectRead(Generic[V]):
             ranges, part_bytes = self._ranges(list(keys))
             context = RequestContext(self.metrics, self.scan, self.round, "data")
             return await self._fetch(ranges, part_bytes, context, _AT_ONCE)
-        used_once, view = ("part",) if self.admit else ("part", "page"), memoryview(item.task.result())
-        data: dict[ContentKey, bytes | memoryview] = {}
-        for key in keys:
-            part = view[key.start - item.start : key.stop - item.start]
-            data[key] = part if key.kind in used_once else bytes(part)
-        if self.admit:
-            self._keep_pages(data)
-        return _Fetched(data, validated=False)
+        whole = RangeResult(item.task.result(), item.start, self.version.validator)
+        cut_out = partial(self._cut_out, keys, [whole])
+        parts = await self.source.runtime.off_loop(cut_out, len(keys) // PARTS_A_STEP)
+        return _Fetched(parts, validated=False)
 
     # -- freshness ------------------------------------------------------------------------------------
 
@@ -623,14 +619,14 @@ class ObjectRead(Generic[V]):
         """Cut the parts ``keys`` out of ``results``, the responses for adjacent ranges, and return them by key."""
         parts: dict[ContentKey, bytes | memoryview]
         if len(results) == 1:
-            data, start = results[0].data, keys[0].start
-            if len(keys) > 1:
+            data, start = results[0].data, results[0].start
+            if len(keys) > 1 or len(data) > keys[0].stop - keys[0].start:
                 data = memoryview(data)
             # What is used once, together, is a view. What is kept is copied: a view keeps the whole response in memory.
             used_once = ("part",) if self.admit else ("part", "page")
             parts = {}
             for key in keys:
-                part = data if len(keys) == 1 else data[key.start - start : key.stop - start]
+                part = data[key.start - start : key.stop - start]
                 parts[key] = part if key.kind in used_once else bytes(part)
         else:
             parts = {key: _joined(results, key) for key in keys}
