@@ -149,7 +149,7 @@ class Arrivals(Protocol):
         """Take ``parts``, which have come. A later call may have some of them again."""
 
 
-class _Ahead(NamedTuple):
+class RangeAhead(NamedTuple):
     """A byte range that is fetched before the read is planned (:meth:`ObjectRead.fetch_ahead`), and the task that
     returns its bytes."""
 
@@ -189,6 +189,7 @@ class ObjectRead(Generic[V]):
         prices: of requests and bytes at the server, for all of the read.
         current: the version is known to be the object's, as far as the cache policy asks.
         tiers: cache tiers outside this process to use; None if there are none.
+        ahead: what :meth:`fetch_ahead` has begun and :meth:`fetch` has not taken yet, in the order of the bytes.
     """
 
     source: ObjectSource
@@ -204,7 +205,7 @@ class ObjectRead(Generic[V]):
     prices: Prices = field(init=False)
     current: bool = field(init=False)
     tiers: Tiers | None = field(init=False)
-    _ahead: Sequence[_Ahead] = field(default=(), init=False)  # in the order of their bytes
+    ahead: Sequence[RangeAhead] = field(default=(), init=False)
     _ahead_bytes: int = field(default=0, init=False)  # taken from the budget for them
     _ahead_round: int = field(default=0, init=False)  # the dependency step of their requests
 
@@ -324,8 +325,8 @@ class ObjectRead(Generic[V]):
             return
         budget.take(size)
         self._ahead_bytes, self._ahead_round = size, self.metrics.rounds + 1
-        self._ahead = [_Ahead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
-        for item in self._ahead:
+        self.ahead = [RangeAhead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
+        for item in self.ahead:
             item.task.add_done_callback(_retrieved)
 
     async def end_ahead(self) -> None:
@@ -333,7 +334,7 @@ class ObjectRead(Generic[V]):
         Idempotent."""
         if self._ahead_bytes:
             self._release_ahead()
-        ahead, self._ahead = self._ahead, ()
+        ahead, self.ahead = self.ahead, ()
         if ahead:
             await end_tasks([item.task for item in ahead])
 
@@ -365,23 +366,23 @@ class ObjectRead(Generic[V]):
         self.current |= fetched.validated and flight.began >= self.began
         return fetched.data[key]
 
-    def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[_Ahead, list[ContentKey]], list[ContentKey]]:
+    def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[RangeAhead, list[ContentKey]], list[ContentKey]]:
         """Divide ``keys`` into the parts that are fetched ahead, by range, and the others. A range of which the last
         part is taken is let go."""
-        starts = [item.start for item in self._ahead]
-        taken: dict[_Ahead, list[ContentKey]] = {}
+        starts = [item.start for item in self.ahead]
+        taken: dict[RangeAhead, list[ContentKey]] = {}
         others: list[ContentKey] = []
         for key in keys:
-            item = self._ahead[max(bisect_right(starts, key.start) - 1, 0)]
+            item = self.ahead[max(bisect_right(starts, key.start) - 1, 0)]
             if item.start <= key.start and key.stop <= item.stop:
                 taken.setdefault(item, []).append(key)
             else:
                 others.append(key)
         ends = {max([key.stop for key in parts]) for parts in taken.values()}
-        self._ahead = [item for item in self._ahead if item.stop not in ends]
+        self.ahead = [item for item in self.ahead if item.stop not in ends]
         return taken, others
 
-    async def _cut_ahead(self, item: _Ahead, keys: Sequence[ContentKey]) -> _Fetched:
+    async def _cut_ahead(self, item: RangeAhead, keys: Sequence[ContentKey]) -> _Fetched:
         """Return the parts ``keys`` of a range that is fetched ahead. They validate nothing for reads that join this
         flight: the range may have been requested before these reads began."""
         try:
@@ -528,8 +529,8 @@ class ObjectRead(Generic[V]):
         all joined, with the keys of each; the keys of those that this call started; and what measures their requests,
         if no other flight is waited for."""
         source = self.source
-        flights, measured, ahead = source.runtime.flights, None, dict[_Ahead, list[ContentKey]]()
-        if self._ahead:
+        flights, measured, ahead = source.runtime.flights, None, dict[RangeAhead, list[ContentKey]]()
+        if self.ahead:
             ahead, missing = self._take_ahead(missing)
         waits: dict[Flight[_Fetched], list[ContentKey]]
         waits, rest = flights.split(missing)

@@ -180,7 +180,8 @@ class OneFile:
 
     async def done(self, file: OneFile) -> None:
         """End what is fetched ahead of the plan and was not read. The plan is kept for reports about the scan."""
-        await self.planner.end_ahead()
+        if self.planner.read is not None and self.planner.read.ahead:  # most lookups have none
+            await self.planner.end_ahead()
 
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
         """Plan the object's new version after a change, or plan without the page index that was wrong. Raises other

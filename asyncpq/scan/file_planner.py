@@ -115,7 +115,7 @@ class ScanPlanner:
         # time.monotonic() of a call that has waited for its turn since, for its first plan
         self.asked: float = math.inf
         self.metrics: ReadMetrics = operation.metrics
-        self._read: FileRead | None = None  # of the last plan, complete or not
+        self.read: FileRead | None = None  # of the last plan, complete or not
         where = request.where
         # most lookups have one key, of which nothing can be simplified
         plain = where is None or (type(where) is Comparison and where.value is not None)
@@ -155,11 +155,12 @@ class ScanPlanner:
 
     async def end_ahead(self) -> None:
         """End what is fetched ahead of the last plan and was not read. Idempotent."""
-        if self._read is not None:
-            await self._read.end_ahead()
+        if self.read is not None:
+            await self.read.end_ahead()
 
     async def _prepare(self, *, scan: bool, reads: bool) -> ScanPlan:
-        await self.end_ahead()  # of the plan before
+        if self.read is not None:  # of the plan before
+            await self.end_ahead()
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
         began = min(since, time.monotonic())
         if self.version is None:
@@ -168,7 +169,7 @@ class ScanPlanner:
             # else the read's first GET validates it, or its page indexes were dropped, or its columns were matched
             self.version = await self._renewed(self.version, RequestContext(metrics, scan))
         version = self.version
-        self._read = read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
+        self.read = read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:

@@ -173,7 +173,7 @@ async def test_parts_of_ranges_fetched_ahead_are_not_fetched_again(server: Objec
         ]
         assert len(server.log) == 3
         assert set(first.asked) == set(first.fetched) == set(keys[:4])
-        assert not read._ahead
+        assert not read.ahead
         assert [session._runtime.memory.get(key) for key in keys] == [DATA[start:stop] for start, stop in edges]
 
 
@@ -188,7 +188,7 @@ async def test_a_range_requested_before_a_read_began_does_not_validate_for_it(se
         first = ObjectRead(source, version, metrics)
         first.fetch_ahead([ByteRange(4, 1000)])
         first.planned(1000)
-        await asyncio.wait([item.task for item in first._ahead])
+        await asyncio.wait([item.task for item in first.ahead])
         joining = ObjectRead(source, version, ReadMetrics())
         key = version.key("page", 4, 500)
         await asyncio.gather(first.fetch([key], "data", 2), joining.fetch([key], "data", 2))

@@ -202,7 +202,7 @@ async def test_others_plan_all_row_groups_first(
 
         def counted(read: Any, parts: Any) -> None:
             fetch_ahead(read, parts)
-            begun.extend(read._ahead)
+            begun.extend(read.ahead)
 
         monkeypatch.setattr(ObjectRead, "fetch_ahead", counted)
         if case == "plan":
@@ -281,7 +281,7 @@ async def test_what_no_unit_takes_ends_with_the_read(server: ObjectServer, monke
         file = await s.open_file(URL)
         found = await file.lookup({"user": KEYS[7:9]}, columns=["price"])
         assert found.num_rows == sum(map(KEYS.count, KEYS[7:9]))
-        assert [list(read._ahead) for read in begun] == [[]]
+        assert [list(read.ahead) for read in begun] == [[]]
 
 
 @pytest.mark.faults
