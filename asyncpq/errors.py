@@ -163,19 +163,16 @@ class InvalidOptionError(AsyncpqError, ValueError):
 
     Args:
         option: the name of the argument, if the message begins with it: ``"rows"`` of ``rows=3: must be a list``.
-
-    Attributes:
         table_format: of the table whose folder was opened as plain files: ``"delta"`` or ``"iceberg"``, as ``format=``
             takes it. None for any other error.
     """
-
-    table_format: Literal["delta", "iceberg"] | None = None
 
     def __init__(
         self,
         message: str,
         *,
         option: str | None = None,
+        table_format: Literal["delta", "iceberg"] | None = None,
         url: str | None = None,
         byte_range: tuple[int, int] | None = None,
         column: str | None = None,
@@ -183,6 +180,7 @@ class InvalidOptionError(AsyncpqError, ValueError):
     ) -> None:
         super().__init__(message, url=url, byte_range=byte_range, column=column, hint=hint)
         self.option = option
+        self.table_format = table_format
 
 
 class UsageError(AsyncpqError, RuntimeError):

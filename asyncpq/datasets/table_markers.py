@@ -81,10 +81,8 @@ class FoundTable:
             )
         else:
             hint = Hint(f"To ignore that, {plain}", 'In Python, format="parquet" reads every file anyway.')
-        error = InvalidOptionError(f"{where}: some may have rows that are deleted or replaced", url=target, hint=hint)
-        if self.is_whole:
-            error.table_format = _OPENED_BY_URL.get(self.format)
-        return error
+        message = f"{where}: some may have rows that are deleted or replaced"
+        return InvalidOptionError(message, url=target, hint=hint, table_format=name if self.is_whole else None)
 
 
 def find_table(folder: str, listed: Iterable[str], files: Sequence[str], *, whole: bool) -> FoundTable | None:

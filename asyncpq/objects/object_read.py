@@ -149,13 +149,13 @@ class Arrivals(Protocol):
         """Take ``parts``, which have come. A later call may have some of them again."""
 
 
-class _Ahead(NamedTuple):
+class RangeAhead(NamedTuple):
     """A byte range that is fetched before the read is planned (:meth:`ObjectRead.fetch_ahead`), and the task that
     returns its bytes."""
 
     start: int
     stop: int
-    task: asyncio.Task[_Fetched]
+    task: asyncio.Task[bytes | memoryview]
 
 
 class Parts(NamedTuple):
@@ -189,6 +189,7 @@ class ObjectRead(Generic[V]):
         prices: of requests and bytes at the server, for all of the read.
         current: the version is known to be the object's, as far as the cache policy asks.
         tiers: cache tiers outside this process to use; None if there are none.
+        ahead: what :meth:`fetch_ahead` has begun and :meth:`fetch` has not taken yet, in the order of the bytes.
     """
 
     source: ObjectSource
@@ -204,7 +205,7 @@ class ObjectRead(Generic[V]):
     prices: Prices = field(init=False)
     current: bool = field(init=False)
     tiers: Tiers | None = field(init=False)
-    _ahead: Sequence[_Ahead] = field(default=(), init=False)  # in the order of their bytes
+    ahead: Sequence[RangeAhead] = field(default=(), init=False)
     _ahead_bytes: int = field(default=0, init=False)  # taken from the budget for them
     _ahead_round: int = field(default=0, init=False)  # the dependency step of their requests
 
@@ -324,23 +325,25 @@ class ObjectRead(Generic[V]):
             return
         budget.take(size)
         self._ahead_bytes, self._ahead_round = size, self.metrics.rounds + 1
-        self._ahead = [_Ahead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
-        for item in self._ahead:
+        self.ahead = [RangeAhead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
+        for item in self.ahead:
             item.task.add_done_callback(_retrieved)
 
     async def end_ahead(self) -> None:
         """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
         Idempotent."""
-        ahead, self._ahead = self._ahead, ()
-        self._release_ahead()
-        await end_tasks([item.task for item in ahead])
+        if self._ahead_bytes:
+            self._release_ahead()
+        ahead, self.ahead = self.ahead, ()
+        if ahead:
+            await end_tasks([item.task for item in ahead])
 
     def _release_ahead(self) -> None:
         size, self._ahead_bytes = self._ahead_bytes, 0
         self.source.runtime.budget.release(size)
 
-    async def _fetch_alone(self, start: int, stop: int) -> _Fetched:
-        """Fetch one byte range, or join its running fetch."""
+    async def _fetch_alone(self, start: int, stop: int) -> bytes | memoryview:
+        """Fetch one byte range, or join its running fetch; return its bytes."""
         source, metrics, key = self.source, self.metrics, self.version.key("part", start, stop)
         ranges, part_bytes = self._ranges([key])
         flights, context = source.runtime.flights, RequestContext(metrics, self.scan, self._ahead_round, "data")
@@ -360,25 +363,28 @@ class ObjectRead(Generic[V]):
             flight.leave()
             metrics.wait_ends()
         # a response to a request from before this read validates by its age alone
-        return fetched._replace(validated=fetched.validated and flight.began >= self.began)
+        self.current |= fetched.validated and flight.began >= self.began
+        return fetched.data[key]
 
-    def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[_Ahead, list[ContentKey]], list[ContentKey]]:
+    def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[RangeAhead, list[ContentKey]], list[ContentKey]]:
         """Divide ``keys`` into the parts that are fetched ahead, by range, and the others. A range of which the last
         part is taken is let go."""
-        starts = [item.start for item in self._ahead]
-        taken: dict[_Ahead, list[ContentKey]] = {}
+        starts = [item.start for item in self.ahead]
+        taken: dict[RangeAhead, list[ContentKey]] = {}
         others: list[ContentKey] = []
         for key in keys:
-            item = self._ahead[max(bisect_right(starts, key.start) - 1, 0)]
+            item = self.ahead[max(bisect_right(starts, key.start) - 1, 0)]
             if item.start <= key.start and key.stop <= item.stop:
                 taken.setdefault(item, []).append(key)
             else:
                 others.append(key)
-        self._ahead = [item for item in self._ahead if item not in taken or taken[item][-1].stop < item.stop]
+        ends = {max([key.stop for key in parts]) for parts in taken.values()}
+        self.ahead = [item for item in self.ahead if item.stop not in ends]
         return taken, others
 
-    async def _cut_ahead(self, item: _Ahead, keys: Sequence[ContentKey]) -> _Fetched:
-        """Return the parts ``keys`` of a range that is fetched ahead."""
+    async def _cut_ahead(self, item: RangeAhead, keys: Sequence[ContentKey]) -> _Fetched:
+        """Return the parts ``keys`` of a range that is fetched ahead. They validate nothing for reads that join this
+        flight: the range may have been requested before these reads began."""
         try:
             await wait_futures((item.task,))
         except asyncio.CancelledError:
@@ -388,15 +394,10 @@ class ObjectRead(Generic[V]):
             ranges, part_bytes = self._ranges(list(keys))
             context = RequestContext(self.metrics, self.scan, self.round, "data")
             return await self._fetch(ranges, part_bytes, context, _AT_ONCE)
-        ((_, whole),), validated = item.task.result().data.items(), item.task.result().validated
-        used_once, view = ("part",) if self.admit else ("part", "page"), memoryview(whole)
-        data: dict[ContentKey, bytes | memoryview] = {}
-        for key in keys:
-            part = view[key.start - item.start : key.stop - item.start]
-            data[key] = part if key.kind in used_once else bytes(part)
-        if self.admit:
-            self._keep_pages(data)
-        return _Fetched(data, validated)
+        whole = RangeResult(item.task.result(), item.start, self.version.validator)
+        cut_out = partial(self._cut_out, keys, [whole])
+        parts = await self.source.runtime.off_loop(cut_out, len(keys) // PARTS_A_STEP)
+        return _Fetched(parts, validated=False)
 
     # -- freshness ------------------------------------------------------------------------------------
 
@@ -528,8 +529,8 @@ class ObjectRead(Generic[V]):
         all joined, with the keys of each; the keys of those that this call started; and what measures their requests,
         if no other flight is waited for."""
         source = self.source
-        flights, measured, ahead = source.runtime.flights, None, dict[_Ahead, list[ContentKey]]()
-        if self._ahead:
+        flights, measured, ahead = source.runtime.flights, None, dict[RangeAhead, list[ContentKey]]()
+        if self.ahead:
             ahead, missing = self._take_ahead(missing)
         waits: dict[Flight[_Fetched], list[ContentKey]]
         waits, rest = flights.split(missing)
@@ -619,14 +620,14 @@ class ObjectRead(Generic[V]):
         """Cut the parts ``keys`` out of ``results``, the responses for adjacent ranges, and return them by key."""
         parts: dict[ContentKey, bytes | memoryview]
         if len(results) == 1:
-            data, start = results[0].data, keys[0].start
-            if len(keys) > 1:
+            data, start = results[0].data, results[0].start
+            if len(keys) > 1 or len(data) > keys[0].stop - keys[0].start:
                 data = memoryview(data)
             # What is used once, together, is a view. What is kept is copied: a view keeps the whole response in memory.
             used_once = ("part",) if self.admit else ("part", "page")
             parts = {}
             for key in keys:
-                part = data if len(keys) == 1 else data[key.start - start : key.stop - start]
+                part = data[key.start - start : key.stop - start]
                 parts[key] = part if key.kind in used_once else bytes(part)
         else:
             parts = {key: _joined(results, key) for key in keys}
@@ -672,7 +673,7 @@ def _told(arrivals: Arrivals, flights: Iterable[Flight[_Fetched]]) -> Iterator[N
             task.remove_done_callback(tell)
 
 
-def _retrieved(task: asyncio.Task[_Fetched]) -> None:
+def _retrieved(task: asyncio.Task[Any]) -> None:
     """Retrieve the task's exception, which asyncio would log if nobody takes what it fetches."""
     if not task.cancelled():
         task.exception()

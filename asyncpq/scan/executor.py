@@ -179,7 +179,9 @@ class OneFile:
             operation.progress("read", done, total, "rows")
 
     async def done(self, file: OneFile) -> None:
-        """Do nothing: the plan is kept for reports about the scan."""
+        """End what is fetched ahead of the plan and was not read. The plan is kept for reports about the scan."""
+        if self.planner.read is not None and self.planner.read.ahead:  # most lookups have none
+            await self.planner.end_ahead()
 
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
         """Plan the object's new version after a change, or plan without the page index that was wrong. Raises other
@@ -190,7 +192,6 @@ class OneFile:
             self.planner.relocated(error)
         else:
             raise error
-        await self.close()
         self.plan = None
         return False
 
@@ -199,8 +200,7 @@ class OneFile:
 
     async def close(self) -> None:
         """End what is fetched ahead of the plan; the file's handle stays open."""
-        if self.plan is not None:
-            await self.plan.file_scan.read.end_ahead()
+        await self.planner.end_ahead()
 
 
 @dataclass(slots=True, eq=False)

@@ -174,25 +174,24 @@ class FetchPlanner:
         The number of rounds is decided as if the others were read whole. If the whole plan decides otherwise, some of
         the first units' bytes may be fetched in vain.
         """
-        read, limits = self.read, self.read.source.runtime.options.limits
+        read, limits, in_thread = self.read, self.read.source.runtime.options.limits, self.read.source.runtime.in_thread
         if read.tiers is not None or read.source.is_here:
             return wanted  # other tiers may have the pages; files of this host are there at once
-        units, version = max(1, limits.decode_threads), self.read.version
-        first: list[tuple[int, RowRanges, bool]] = []
-        size = 0
-        for candidate in candidates[: min(len(candidates) // 2, _MOST_AHEAD)]:
-            first.append(candidate)
-            for item in self.columns.leaves:
-                chunk = indexed_chunk(version, candidate[0], item.leaf)
-                size += chunk.stop - chunk.start
-            if size >= units * limits.unit_bytes:
-                break
-        else:
-            return wanted  # they are small: the requests of many are sent at once, merged
-        last = first[-1][0]
-        requests = list(itertools.takewhile(lambda request: request.row_group <= last, wanted))
-        if not indexes.in_tail(requests):
+        units = max(1, limits.decode_threads)
+        ordinals = [ordinal for ordinal, _, _ in candidates[: min(len(candidates) // 2, _MOST_AHEAD)]]
+
+        def first() -> tuple[int, list[IndexRequest]] | None:
+            last = self._last_of_size(ordinals, units * limits.unit_bytes)
+            if last is None:
+                return None  # they are small: the requests of many are sent at once, merged
+            requests = list(itertools.takewhile(lambda request: request.row_group <= last, wanted))
+            return (last, requests) if indexes.in_tail(requests) else None
+
+        few = len(ordinals) * len(self.columns.leaves) <= INLINE_STEPS
+        found = first() if few else await in_thread(first)
+        if found is None:
             return wanted
+        last, requests = found
         await indexes.fetch(requests)
 
         def ranges() -> list[ByteRange]:
@@ -204,8 +203,19 @@ class FetchPlanner:
             plan = FetchPlan(tuple(groups), late, read.prices, partial(self._estimates, groups))
             return plan.first_ranges(units, limits.unit_bytes)
 
-        read.fetch_ahead(await read.source.runtime.in_thread(ranges))
+        read.fetch_ahead(await in_thread(ranges))
         return wanted[len(requests) :]
+
+    def _last_of_size(self, ordinals: Sequence[int], num_bytes: int) -> int | None:
+        """Return the first of these row groups up to which the columns have ``num_bytes`` bytes together; None if all
+        of them have less."""
+        for ordinal in ordinals:
+            for column in self.columns.leaves:
+                chunk = indexed_chunk(self.read.version, ordinal, column.leaf)
+                num_bytes -= chunk.stop - chunk.start
+            if num_bytes <= 0:
+                return ordinal
+        return None
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None, list[tuple[int, RowRanges]]]:
         """Return the ordinals of the row groups that may have matching rows; how statistics pruned, None if they were

@@ -43,7 +43,7 @@ from asyncpq.expressions import (
     without_contradictions,
 )
 from asyncpq.expressions.tree import hint_at_text
-from asyncpq.objects.object_read import ObjectRead
+from asyncpq.objects.object_read import FileRead, ObjectRead
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -115,6 +115,7 @@ class ScanPlanner:
         # time.monotonic() of a call that has waited for its turn since, for its first plan
         self.asked: float = math.inf
         self.metrics: ReadMetrics = operation.metrics
+        self.read: FileRead | None = None  # of the last plan, complete or not
         where = request.where
         # most lookups have one key, of which nothing can be simplified
         plain = where is None or (type(where) is Comparison and where.value is not None)
@@ -135,8 +136,8 @@ class ScanPlanner:
 
         Args:
             scan: rows are delivered while they are read.
-            reads: the plan will be read, and its first data may be requested before it is complete. The caller ends
-                what it does not read of them (:meth:`ObjectRead.end_ahead`).
+            reads: the plan will be read, and its first data may be requested before it is complete. The caller calls
+                :meth:`end_ahead` once it has read them, or if this fails.
         """
         while True:
             try:
@@ -152,7 +153,14 @@ class ScanPlanner:
                     trace.on_plan(self, plan)
                 return plan
 
+    async def end_ahead(self) -> None:
+        """End what is fetched ahead of the last plan and was not read. Idempotent."""
+        if self.read is not None:
+            await self.read.end_ahead()
+
     async def _prepare(self, *, scan: bool, reads: bool) -> ScanPlan:
+        if self.read is not None:  # of the plan before
+            await self.end_ahead()
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
         began = min(since, time.monotonic())
         if self.version is None:
@@ -161,7 +169,7 @@ class ScanPlanner:
             # else the read's first GET validates it, or its page indexes were dropped, or its columns were matched
             self.version = await self._renewed(self.version, RequestContext(metrics, scan))
         version = self.version
-        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
+        self.read = read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:
@@ -187,14 +195,10 @@ class ScanPlanner:
                 covered = partial(self._covered, version, columns, self._where)
                 columns, prune = covered() if few else await source.runtime.in_thread(covered)
             planner = FetchPlanner(
-                read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files
+                read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files, reads
             )
-            planner.reads = reads
             plan = await planner.plan()
-        except BaseException as error:
-            await read.end_ahead()
-            if not isinstance(error, AsyncpqError):
-                raise
+        except AsyncpqError as error:
             source.describe(metrics)
             if isinstance(error, (QueryError, FormatError)):
                 # the object's current version may well have that column or row

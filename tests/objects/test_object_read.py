@@ -165,7 +165,7 @@ async def test_parts_of_ranges_fetched_ahead_are_not_fetched_again(server: Objec
         server.log.clear()
         read.fetch_ahead([ByteRange(4, 1000), ByteRange(5000, 8000)])
         read.planned(10_000)
-        edges = [(4, 500), (500, 1000), (5000, 6000), (7990, 8010), (6000, 7000), (7000, 8000)]
+        edges = [(500, 1000), (4, 500), (5000, 6000), (7990, 8010), (6000, 7000), (7000, 8000)]
         keys = [version.key("page", start, stop) for start, stop in edges]
         first, second = await asyncio.gather(read.fetch(keys[:4], "data", 2), read.fetch(keys[4:], "data", 2))
         assert [bytes(part) for part in (first.data | second.data).values()] == [
@@ -173,8 +173,29 @@ async def test_parts_of_ranges_fetched_ahead_are_not_fetched_again(server: Objec
         ]
         assert len(server.log) == 3
         assert set(first.asked) == set(first.fetched) == set(keys[:4])
-        assert not read._ahead
+        assert not read.ahead
         assert [session._runtime.memory.get(key) for key in keys] == [DATA[start:stop] for start, stop in edges]
+
+
+async def test_a_range_requested_before_a_read_began_does_not_validate_for_it(server: ObjectServer) -> None:
+    """Though that read joins the fetch that cuts its parts out of the range, which begins later."""
+    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
+    async with asyncpq.Session(server.storage_options, requests=requests) as session:
+        source = await open_source(session._runtime, URL)
+        metrics = ReadMetrics()
+        version = await source.version(RequestContext(metrics))
+        server.log.clear()
+        first = ObjectRead(source, version, metrics)
+        first.fetch_ahead([ByteRange(4, 1000)])
+        first.planned(1000)
+        await asyncio.wait([item.task for item in first.ahead])
+        joining = ObjectRead(source, version, ReadMetrics())
+        key = version.key("page", 4, 500)
+        await asyncio.gather(first.fetch([key], "data", 2), joining.fetch([key], "data", 2))
+        await first.end_ahead()
+        assert len(server.log) == 1
+        assert first.current
+        assert not joining.current
 
 
 async def test_parts_of_a_range_that_another_read_ended_are_fetched(server: ObjectServer) -> None:

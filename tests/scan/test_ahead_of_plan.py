@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression
+from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.object_read import ObjectRead
-from asyncpq.objects.page_indexes import IndexRequest, PageIndexes
+from asyncpq.objects.page_indexes import IndexedChunk, IndexRequest, PageIndexes, indexed_chunk
 from asyncpq.options import MIB
+from asyncpq.scan import fetch_planner, file_planner
 from asyncpq.testing import Fault, ObjectServer
 from tests.parquet_bytes import parquet_bytes
 
@@ -174,12 +177,13 @@ async def test_chunks_that_come_whole_are_asked_for_once(
 
 @pytest.mark.io
 @pytest.mark.parametrize(
-    "case", ["small row groups", "parsed indexes", "indexes apart", "limit", "no room", "plan", "disk cache"]
+    "case",
+    ["no filter", "small row groups", "parsed indexes", "indexes apart", "limit", "no room", "plan", "disk cache"],
 )
 async def test_others_plan_all_row_groups_first(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: str
 ) -> None:
-    where = FILTERS[0][0]
+    where = None if case == "no filter" else FILTERS[0][0]
     options: dict[str, Any] = {}
     if case == "small row groups":
         options = {"limits": {"unit_bytes": MIB}}
@@ -198,7 +202,7 @@ async def test_others_plan_all_row_groups_first(
 
         def counted(read: Any, parts: Any) -> None:
             fetch_ahead(read, parts)
-            begun.extend(read._ahead)
+            begun.extend(read.ahead)
 
         monkeypatch.setattr(ObjectRead, "fetch_ahead", counted)
         if case == "plan":
@@ -209,8 +213,29 @@ async def test_others_plan_all_row_groups_first(
         assert begun == []
 
 
-async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
+async def test_chunks_of_many_columns_are_looked_at_in_threads(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 row groups of 2,000 columns stopped the event loop for 370 ms."""
+    table = pa.table({f"c{number}": pa.array(range(80)) for number in range(60)})
+    server.put("lake/wide.parquet", written(table, row_group_size=10))
+    threads: list[threading.Thread] = []
+
+    def looked_at(*place: Any) -> IndexedChunk:
+        threads.append(threading.current_thread())
+        return indexed_chunk(*place)
+
+    monkeypatch.setattr(fetch_planner, "indexed_chunk", looked_at)
+    async with session(server) as s:
+        file = await s.open_file("s3://lake/wide.parquet")
+        assert (await file.read(where=col("c0") > 7)).num_rows == 72
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+@pytest.mark.parametrize("step", ["page indexes", "schema"])
+async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)
@@ -224,7 +249,14 @@ async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
                 raise RuntimeError("made up")
             await fetch(indexes, requests)
 
-        monkeypatch.setattr(PageIndexes, "fetch", fails)
+        async def refuses(*_: object) -> None:
+            raise RuntimeError("made up")
+
+        if step == "schema":
+            file._version.arrow_schema_checked = False
+            monkeypatch.setattr(file_planner, "check_arrow_schema", refuses)
+        else:
+            monkeypatch.setattr(PageIndexes, "fetch", fails)
         server.faults = [Fault(latency_s=30, times=None)]
         before = len(asyncio.all_tasks())
         with pytest.raises(RuntimeError, match="made up"):
@@ -234,6 +266,22 @@ async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
         assert len(asyncio.all_tasks()) <= before
         assert s._runtime.budget.used == 0
         assert not s._runtime.flights._flights
+
+
+async def test_what_no_unit_takes_ends_with_the_read(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[ObjectRead[Any]] = []
+    fetch_ahead = ObjectRead.fetch_ahead
+
+    def with_more(read: ObjectRead[Any], parts: Sequence[ByteRange]) -> None:
+        fetch_ahead(read, [ByteRange(4, 1000), *parts])  # of ``id``, which is not read
+        begun.append(read)
+
+    monkeypatch.setattr(ObjectRead, "fetch_ahead", with_more)
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        found = await file.lookup({"user": KEYS[7:9]}, columns=["price"])
+        assert found.num_rows == sum(map(KEYS.count, KEYS[7:9]))
+        assert [list(read.ahead) for read in begun] == [[]]
 
 
 @pytest.mark.faults
