@@ -540,7 +540,24 @@ class EngineFiles(WrappedFiles):
 
 
 class EngineDataset(DatasetState):
-    """The state of a dataset for an engine's rules: files may lack columns and store other types."""
+    """The state of a dataset for an engine's rules: files may lack columns and store other types. Made by :meth:`of`,
+    for :func:`plan_tasks`.
+
+    Attributes:
+        runtime: the session's stores, caches and limits.
+        url: url of the dataset, without secrets.
+        source: returns the files of each read.
+        columns: the dataset's columns.
+        skips: leave out bad files and report them; else a bad file's error ends the read.
+        skips_missing: leave out files that do not exist, whatever ``skips`` is.
+        known: statistics of the files that were opened.
+        unifier: None: schemas of files may differ, and :class:`EngineRules` match them.
+        agreed: schemas that a ``unifier`` has accepted.
+        has_index: whether an index exists in ``_asyncpq/`` below the folder.
+        is_written: whether asyncpq wrote some of the files, so that the folder's index decides which of them are live.
+        prefix: url of the folder, without secrets; None for a pattern, a list or a table.
+        partitions: names of the columns whose values are in the files' paths; None for a table.
+    """
 
     __slots__ = ()
 

@@ -125,7 +125,12 @@ class SourceFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """The files that one attempt of a task wrote. Small, picklable."""
+    """The files that one attempt of a task wrote: what :meth:`LakeWrite.write` returns. Small, picklable.
+
+    Attributes:
+        number: number of the task in the write.
+        files: the files, with their paths, sizes, rows and, if they are sent, their last bytes.
+    """
 
     number: int
     files: tuple[adding.AddedFile, ...]
@@ -189,7 +194,12 @@ class RewriteResult:
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Store the duration of the ``with`` block under the name of the step."""
+    """Measure a step of a write: store the duration of the ``with`` block, unless it raises.
+
+    Args:
+        seconds: gets the duration in seconds, such as :attr:`RewriteResult.seconds`.
+        step: name of the step, the key in ``seconds``.
+    """
     begin = time.monotonic()
     yield
     seconds[step] = time.monotonic() - begin
@@ -197,24 +207,37 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
-    """The plan of one write, which tasks and the commit use. Small, picklable, without a session.
+    """The plan of one write, which tasks and the commit use: made by :func:`plan_write`. Small, picklable, without a
+    session.
 
     Each task calls :meth:`write`, and the planner :meth:`commit` with what they return, or :meth:`discard`.
+
+    Attributes:
+        folder: url of the lake, with a slash at its end.
+        job: id of the write, random by default; its files are below ``data/<job>/``.
+        began: when it was planned, in seconds since the epoch.
+        schema: columns of the files; binary fields with :attr:`WKB_KEY` in their metadata become GEOMETRY or GEOGRAPHY.
+        overwrite: whether the commit retires all other files.
+        options: layout of the files.
+        settings: the session of the workers.
+        kinds: kinds of a new index; None: those of the lake's index, or the default.
+        publish: "index"; or "plain": the folder was empty, and ``_SUCCESS`` follows the commit.
+        is_batch: whether ``job`` is that of a batch, which is committed once.
+        WKB_KEY: key (bytes) of the metadata of such binary fields; its value is their JSON, as GeoArrow has it.
     """
 
-    #: Key of metadata of binary fields that become GEOMETRY or GEOGRAPHY: its value is their JSON, as GeoArrow has it.
     WKB_KEY: ClassVar[bytes] = WKB_KEY
 
-    folder: str  # url of the lake, with a slash at its end
-    job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
-    began: float = field(default_factory=time.time)  # seconds since the epoch
-    schema: pa.Schema  # of the files; fields whose metadata have WKB_KEY become GEOMETRY or GEOGRAPHY
-    overwrite: bool = False  # the commit retires all other files
+    folder: str
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)
+    began: float = field(default_factory=time.time)
+    schema: pa.Schema
+    overwrite: bool = False
     options: WriteOptions = _LAYOUT
     settings: WorkerSettings
-    kinds: tuple[IndexKind, ...] | None = None  # of a new index; None: those of the lake's index, or the default
-    publish: Publish = "index"  # "plain": the folder was empty, and ``_SUCCESS`` follows the commit
-    is_batch: bool = False  # ``job`` is that of a batch, which is committed once
+    kinds: tuple[IndexKind, ...] | None = None
+    publish: Publish = "index"
+    is_batch: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch], number: int, attempt: str | None = None) -> WrittenPart:
         """Write the rows of a task, with the columns of ``schema``, to new files; return these. Readers see the files
@@ -223,6 +246,10 @@ class LakeWrite:
         Args:
             number: of the task in the write: the commit takes one part of each number.
             attempt: a name that no other attempt of the task has; None for a random one.
+
+        Raises:
+            SchemaMismatchError: Parquet cannot hold a column's values.
+            StoreError: the store failed.
         """
         rows, begun = iter(batches), False
 

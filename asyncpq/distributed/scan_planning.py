@@ -102,22 +102,36 @@ class ScanTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ScanTasks(Sequence[ScanTask], Generic[S]):
-    """The tasks of a scan in the dataset's order, and the cost of planning them."""
+    """The tasks of a scan in the dataset's order, and the cost of planning them: a sequence of :class:`ScanTask`. Made
+    by :func:`plan_scan` and :func:`plan_tasks`.
+
+    Attributes:
+        scan: what all tasks share: a :class:`TaskScan`, such as an engine's :class:`EngineScan`.
+        pieces: the pieces of each task, as :class:`ScanTask` encodes them.
+        metrics: cost of planning.
+        index_report: lines of text on the files that each table of the index ruled out; empty without an index.
+        facts: what holds for at least one of the files that were opened, in the words of :meth:`EngineRules.facts`.
+        num_files: number of files that tasks read, at least in part.
+        whole_bytes: size of these files.
+        versions: their versions by url; incomplete if there are more than ``packing.MOST_VERSIONS``.
+        num_rows: number of rows that tasks read; those of unopened files count only if the listing knows their number.
+        prices: the store's latency and bandwidth, as planning has measured them.
+        unopened: how many of the files were planned without opening them.
+        is_sampled: files that may not match are planned whole, since none of a sample was ruled out. Rows and bytes are
+            those of the sample, extrapolated: only an engine's own reader can take such a plan.
+    """
 
     scan: S
-    pieces: tuple[tuple[TaskPiece, ...], ...]  # of each task
-    metrics: ReadMetrics  # cost of planning
+    pieces: tuple[tuple[TaskPiece, ...], ...]
+    metrics: ReadMetrics
     index_report: tuple[str, ...] = ()
-    facts: frozenset[str] = frozenset()  # of the files that were opened, see PlanRequests
-    num_files: int = 0  # files that tasks read, at least in part
-    whole_bytes: int = 0  # of these files
-    # of these files, by url; incomplete if they are more than `packing.MOST_VERSIONS`
+    facts: frozenset[str] = frozenset()
+    num_files: int = 0
+    whole_bytes: int = 0
     versions: Mapping[str, Validator | None] = field(default_factory=dict)
-    num_rows: int = 0  # rows that tasks read; those of unopened files count only if the listing knows their number
-    prices: Prices  # of the store, as planning has measured them
-    unopened: int = 0  # how many of these files were planned without opening them
-    # Files that may not match are planned whole, since none of a sample was ruled out. Rows and bytes are those of the
-    # sample, extrapolated: only an engine's own reader can take such a plan.
+    num_rows: int = 0
+    prices: Prices
+    unopened: int = 0
     is_sampled: bool = False
 
     def __len__(self) -> int:
@@ -178,7 +192,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
                 )
 
     def encoded(self) -> list[bytes]:
-        """Return the ``data`` of each task, for :func:`asyncpq.distributed.scan_tasks.read_task`."""
+        """Return the ``data`` of each task, for :func:`read_task`."""
         return [pack_task(pieces) for pieces in self.pieces]
 
     def one_task(self) -> bytes:
@@ -188,12 +202,21 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedChunk:
-    """The plan of consecutive files, made by a worker. Picklable."""
+    """The plan of consecutive files, made by a worker. Picklable.
+
+    Attributes:
+        pieces: what tasks read of the files, encoded.
+        versions: of the files that tasks read, by url.
+        num_rows: number of rows that tasks read.
+        learnt: statistics of the opened footers, by column and url, with which the planner rules out files later.
+        facts: as in :class:`ScanTasks`.
+        metrics: cost of the worker's planning.
+    """
 
     pieces: tuple[TaskPiece, ...]
-    versions: Mapping[str, Validator | None]  # of the files that tasks read, by url
+    versions: Mapping[str, Validator | None]
     num_rows: int
-    learnt: Mapping[str, Mapping[str, Learnt]]  # statistics of footers, by column and url
+    learnt: Mapping[str, Mapping[str, Learnt]]
     facts: frozenset[str]
     metrics: ReadMetrics
 
