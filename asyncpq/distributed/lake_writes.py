@@ -82,9 +82,18 @@ TAIL_TASKS: Final = 1000
 async def vacuum_lake(
     session: Session, at: IndexTarget, *, keep: int | None = None, older_than: timedelta | None = None
 ) -> Vacuumed:
-    """Remove old snapshots of an index as :meth:`asyncpq.indexing.Index.vacuum` does, with its defaults for None. If
-    the index is that of a lake that :func:`plan_write` writes, remove the data files, too, that failed tasks left
-    behind: those that are older than a day, and in no kept snapshot."""
+    """Remove old snapshots of an index as :meth:`asyncpq.indexing.Index.vacuum` does. If the index is that of a lake
+    that :func:`plan_write` writes, remove the data files, too, that failed tasks left behind: those that are older than
+    a day, and in no kept snapshot.
+
+    Args:
+        at: url or place of the index.
+        keep, older_than: as in :meth:`asyncpq.indexing.Index.vacuum`; None for its defaults.
+
+    Raises:
+        ObjectNotFoundError: there is no index at the place.
+        StoreError: a store failed.
+    """
     index = await session.open_index(at)
     limits: dict[str, Any] = {"keep": keep, "older_than": older_than}
     vacuumed = await index.vacuum(**{name: limit for name, limit in limits.items() if limit is not None})
@@ -248,8 +257,9 @@ class LakeWrite:
             attempt: a name that no other attempt of the task has; None for a random one.
 
         Raises:
-            SchemaMismatchError: Parquet cannot hold a column's values.
-            StoreError: the store failed.
+            InvalidOptionError: an option does not fit the schema, or rows are not sorted as declared.
+            SchemaMismatchError: Parquet cannot hold the rows as the schema declares.
+            StoreError: the store failed. Files that were written stay until :meth:`discard`.
         """
         rows, begun = iter(batches), False
 
@@ -305,8 +315,8 @@ class LakeWrite:
                 )
 
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
-        """Return the number of tasks for files of so many bytes, of which ``at_once`` run at once: one for each file,
-        or up to a quarter more, so that all tasks of the last round have work."""
+        """Return the number of tasks for rows that fill files of ``num_bytes`` in all, if ``at_once`` tasks run at a
+        time: one for each file, or up to a quarter more, so that all tasks of the last round have work."""
         tasks = max(1, round(num_bytes / self.options.file_bytes))
         whole = -(-tasks // at_once) * at_once
         return whole if whole * 4 <= tasks * 5 else tasks

@@ -168,8 +168,11 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         return not self.unopened and STORED_OTHERWISE not in self.facts
 
     async def check_versions(self, session: Session, folder: str) -> None:
-        """Look at the files again, which are in the folder with the url ``folder``, before another reader than the
-        tasks reads them. They must be no more than ``packing.MOST_VERSIONS``.
+        """Check that the files still have their planned versions, before another reader than the tasks reads them.
+
+        Args:
+            session: a session of this process, which lists the files.
+            folder: url of the folder of all files, which must be no more than ``packing.MOST_VERSIONS``.
 
         Raises:
             ObjectChangedError: a file does not have its planned version.
@@ -196,7 +199,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         return [pack_task(pieces) for pieces in self.pieces]
 
     def one_task(self) -> bytes:
-        """Return the data of a task that reads what all tasks read."""
+        """Return the ``data`` of one task that reads what all tasks read, for :func:`read_task`."""
         return pack_task([piece for pieces in self.pieces for piece in pieces])
 
 
@@ -234,6 +237,9 @@ class PlannedChunk:
         """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files.
 
         Args:
+            scan: what all tasks of the scan share.
+            files: consecutive files of the dataset.
+            session: a session of the worker.
             skips: leave out bad files.
             num_files: files of the whole plan, which tell how large the pieces may be.
             task_bytes: as in :func:`plan_tasks`.
@@ -361,7 +367,12 @@ async def plan_tasks(
         jobs: plans very many files on workers. None: this process plans all files.
         may_sample: open a sample of the files first, and no others if it rules out nothing.
         opens_all: open all files that may match, for their ``facts``; then ``may_sample`` is false.
-        limits: as in :func:`plan_scan`.
+        limits: ``task_bytes``, ``most_tasks``, ``parallelism`` and ``work_folder``, as in :func:`plan_scan`.
+
+    Raises:
+        InvalidOptionError: a limit is invalid; or the plan is too large to be sent, and the work folder cannot be
+            written.
+        AsyncpqError: a file cannot be opened.
     """
     check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample", "opens_all"))
     sizes = {"task_bytes": 64 * MIB, "most_tasks": 100_000, "parallelism": 1}
