@@ -31,7 +31,7 @@ class Access(NamedTuple):
     """One access to a memory cache.
 
     Attributes:
-        operation: the cache's method: "get", "put", "offer", "discard" or "clear".
+        operation: the cache's method: "get", "put", "offer" or "discard".
         key: the key's number, by first appearance: a trace contains no names of objects.
         kind: the kind of the value, such as "page", "offset_index", "pointer" or "version".
         weight: bytes of a value that is put or offered, without the cache's overhead; otherwise 0.
