@@ -180,7 +180,7 @@ class RewriteResult:
         bytes_before: size of the source's files; None if the store does not tell it.
         bytes_after: size of the written files.
         snapshot: number of the snapshot of the index that lists the files.
-        seconds: duration of each step.
+        seconds: duration of each step in seconds, by its name.
     """
 
     target: str

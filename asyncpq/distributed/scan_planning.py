@@ -19,7 +19,7 @@ from typing import Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, o
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset, state_of
+from asyncpq.dataset import Dataset, scan_request, state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.file_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
@@ -336,7 +336,7 @@ async def scan_of(
             hint="Open it: dataset = await session.open_dataset(url).",
         )
     state = state_of(dataset)
-    request, output = await dataset.scan_request(columns, where)
+    request, output = await scan_request(dataset, columns, where)
     return TaskScan.of(
         state,
         columns=None if request.columns is None else tuple(request.columns),
