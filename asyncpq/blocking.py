@@ -202,13 +202,20 @@ def _one_off(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextM
 
 
 class _Attribute(Generic[A, T]):
-    """A read-only attribute of a blocking object. ``read`` gets its value from the asynchronous object."""
+    """A read-only attribute of a blocking object. ``read`` gets its value from the asynchronous object, ``doc`` is what
+    ``help()`` shows."""
 
-    def __init__(self, read: Callable[[A], T]) -> None:
+    def __init__(self, read: Callable[[A], T], doc: str | None) -> None:
         self._read = read
+        self.__doc__ = doc
 
-    def __get__(self, bridge: _Bridge[A], owner: object) -> T:
+    def __get__(self, bridge: _Bridge[A] | None, owner: object) -> T:
+        if bridge is None:  # pydoc and inspect ask the class
+            return cast("T", self)
         return self._read(bridge.asynchronous)
+
+    def __set__(self, bridge: _Bridge[A], value: object) -> NoReturn:
+        raise AttributeError("the attribute is read-only")
 
 
 class _Batches(_Bridge[S]):
@@ -229,11 +236,15 @@ class _Batches(_Bridge[S]):
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
-    metrics: Final = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
+    metrics: Final = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics, "Cost of the read so far.")
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the batches. Outside of a ``with`` block, this plans the read of the next iteration."""
+        """The Arrow schema of the batches. Outside of a ``with`` block, this plans the read of the next iteration.
+
+        Raises:
+            AsyncpqError: the arguments of the scan do not fit, or planning failed.
+        """
         with self._turn():
             self._enter()
             return self.asynchronous.schema
@@ -269,7 +280,11 @@ class _Batches(_Bridge[S]):
                 self._portal.post(inner.close)  # this may be the garbage collector, in any thread
 
     def to_table(self) -> pa.Table:
-        """Return the rows as one table; inside a ``with`` block, the rows that were not returned yet."""
+        """Return the rows as one table; inside a ``with`` block, the rows that were not returned yet.
+
+        Raises:
+            AsyncpqError: reading failed.
+        """
         return self._portal.call(self._take().to_table())
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -333,22 +348,39 @@ class _Batches(_Bridge[S]):
 
 
 class BlockingScan(_Batches[AsyncScan]):
-    """A stream of the batches of one file's rows; see :class:`asyncpq.Scan`."""
+    """A stream of the batches of one file's rows; see :class:`asyncpq.Scan`. Made by ``scan``.
+
+    Outside of a ``with`` block each iteration and each stream is a read of its own; inside, all share one read.
+    """
 
 
 class BlockingDatasetScan(_Batches[AsyncDatasetScan]):
-    """A stream of the batches of a dataset's rows; see :class:`asyncpq.DatasetScan`."""
+    """A stream of the batches of a dataset's rows; see :class:`asyncpq.DatasetScan`. Made by ``scan``.
 
-    skipped: Final = _Attribute[AsyncDatasetScan, list[SkippedFile]](lambda inner: inner.skipped)
+    Outside of a ``with`` block each iteration and each stream is a read of its own; inside, all share one read.
+    """
+
+    skipped: Final = _Attribute[AsyncDatasetScan, list[SkippedFile]](
+        lambda inner: inner.skipped, AsyncDatasetScan.skipped.__doc__
+    )
 
 
 class _BlockingReads(_Bridge[Q]):
     """The blocking form of a file or dataset, for use with or without a ``with`` block."""
 
-    url: Final = _Attribute[Any, str](lambda inner: inner.url)
-    schema: Final = _Attribute[Any, pa.Schema](lambda inner: inner.schema)
-    metrics: Final = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics)
-    opening: Final = _Attribute[Any, ReadMetrics | None](lambda inner: inner.opening)
+    url: Final = _Attribute[Any, str](
+        lambda inner: inner.url, "Url of the object, prefix, pattern or table, without user info, query and secrets."
+    )
+    schema: Final = _Attribute[Any, pa.Schema](
+        lambda inner: inner.schema, "The Arrow schema of the rows, partition columns included."
+    )
+    metrics: Final = _Attribute[Any, ReadMetrics](
+        lambda inner: inner.metrics,
+        "Summed costs of the calls of this handle that have ended, whether they returned or raised.",
+    )
+    opening: Final = _Attribute[Any, ReadMetrics | None](
+        lambda inner: inner.opening, "Cost of opening the file or dataset, which ``metrics`` leaves out."
+    )
 
     def __enter__(self) -> Self:
         return self
@@ -367,7 +399,9 @@ class _BlockingReads(_Bridge[Q]):
 
 
 class BlockingFile(_BlockingReads[AsyncFile]):
-    """The blocking form of a Parquet object; see :class:`asyncpq.File`."""
+    """The blocking form of a Parquet object; see :class:`asyncpq.File`. Made by :meth:`Session.open_file`.
+
+    Its methods wait for their results, without ``await``: ``for batch in file.scan(...)``."""
 
     scan: Final = _scanning(AsyncFile.scan, BlockingScan)
     lookup: Final = _bridged(AsyncFile.lookup)
@@ -380,11 +414,13 @@ class BlockingFile(_BlockingReads[AsyncFile]):
     embedded_index: Final = _bridged(AsyncFile.embedded_index)
     inspect: Final = _bridged(AsyncFile.inspect)
     lint: Final = _bridged(AsyncFile.lint)
-    num_rows: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_rows)
-    num_row_groups: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_row_groups)
-    version: Final = _Attribute[AsyncFile, Validator](lambda inner: inner.version)
+    num_rows: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_rows, AsyncFile.num_rows.__doc__)
+    num_row_groups: Final = _Attribute[AsyncFile, int](
+        lambda inner: inner.num_row_groups, AsyncFile.num_row_groups.__doc__
+    )
+    version: Final = _Attribute[AsyncFile, Validator](lambda inner: inner.version, AsyncFile.version.__doc__)
     embedded_indexes: Final = _Attribute[AsyncFile, Mapping[str, EmbeddedIndexEntry]](
-        lambda inner: inner.embedded_indexes
+        lambda inner: inner.embedded_indexes, AsyncFile.embedded_indexes.__doc__
     )
 
     def __exit__(self, *exc_info: object) -> None:
@@ -396,7 +432,10 @@ class BlockingFile(_BlockingReads[AsyncFile]):
 
 
 class BlockingDataset(_BlockingReads[AsyncDataset]):
-    """The blocking form of a dataset of many Parquet files; see :class:`asyncpq.Dataset`."""
+    """The blocking form of a dataset of many Parquet files; see :class:`asyncpq.Dataset`. Made by
+    :meth:`Session.open_dataset`.
+
+    Its methods wait for their results, without ``await``: ``for batch in dataset.scan(...)``."""
 
     scan: Final = _scanning(AsyncDataset.scan, BlockingDatasetScan)
     lookup: Final = _bridged(AsyncDataset.lookup)
@@ -408,19 +447,18 @@ class BlockingDataset(_BlockingReads[AsyncDataset]):
     files: Final = _bridged(AsyncDataset.files)
     inspect: Final = _bridged(AsyncDataset.inspect)
     lint: Final = _bridged(AsyncDataset.lint)
-    view: Final = _Attribute[AsyncDataset, View](lambda inner: inner.view)
-    description: Final = _Attribute[AsyncDataset, str](lambda inner: inner.description)
-    skipped: Final = _Attribute[AsyncDataset, list[SkippedFile]](lambda inner: inner.skipped)
+    view: Final = _Attribute[AsyncDataset, View](lambda inner: inner.view, AsyncDataset.view.__doc__)
+    description: Final = _Attribute[AsyncDataset, str](
+        lambda inner: inner.description, AsyncDataset.description.__doc__
+    )
+    skipped: Final = _Attribute[AsyncDataset, list[SkippedFile]](
+        lambda inner: inner.skipped, 'Bad files that the call that ended last left out, if ``on_bad_file`` is "skip".'
+    )
 
 
 class BlockingIndex(_Bridge[AsyncIndex]):
-    """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`.
-
-    Attributes:
-        url: url of the index, without secrets.
-        snapshot: number of the newest snapshot that this handle has loaded.
-        metrics: summed costs of the calls of this handle that have ended, its build or opening included.
-    """
+    """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`. Made by
+    :meth:`Session.build_index` and :meth:`Session.open_index`."""
 
     refresh: Final = _bridged(AsyncIndex.refresh)
     compact: Final = _bridged(AsyncIndex.compact)
@@ -429,9 +467,12 @@ class BlockingIndex(_Bridge[AsyncIndex]):
     show: Final = _bridged(AsyncIndex.show)
     drop: Final = _bridged(AsyncIndex.drop)
 
-    url: Final = _Attribute[AsyncIndex, str](lambda inner: inner.url)
-    snapshot: Final = _Attribute[AsyncIndex, int](lambda inner: inner.snapshot)
-    metrics: Final = _Attribute[AsyncIndex, ReadMetrics](lambda inner: inner.metrics)
+    url: Final = _Attribute[AsyncIndex, str](lambda inner: inner.url, AsyncIndex.url.__doc__)
+    snapshot: Final = _Attribute[AsyncIndex, int](lambda inner: inner.snapshot, AsyncIndex.snapshot.__doc__)
+    metrics: Final = _Attribute[AsyncIndex, ReadMetrics](
+        lambda inner: inner.metrics,
+        "Summed costs of the calls of this handle that have ended, its build or opening included.",
+    )
 
 
 class BlockingSession(_Bridge[AsyncSession]):
@@ -455,9 +496,11 @@ class BlockingSession(_Bridge[AsyncSession]):
     optimize: Final = _bridged(AsyncSession.optimize)
     diagnose: Final = _bridged(AsyncSession.diagnose)
 
-    metrics: Final = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics)
+    metrics: Final = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics, AsyncSession.metrics.__doc__)
 
-    memory_cache: Final = _Attribute[AsyncSession, MemoryCache](lambda inner: inner.memory_cache)
+    memory_cache: Final = _Attribute[AsyncSession, MemoryCache](
+        lambda inner: inner.memory_cache, AsyncSession.memory_cache.__doc__
+    )
 
     def progress(self) -> AbstractContextManager[None]:
         """Show the progress of the calls in the ``with`` block; see :meth:`asyncpq.Session.progress`."""

@@ -221,7 +221,12 @@ class Dataset(EnteredAsync):
         self, columns: Sequence[str | int] | None, where: Where | None, *, limit: int, batch_size: int
     ) -> DatasetScan:
         """Return a :meth:`scan` that counts as a lookup: it uses the connections that scans leave free, and caches keep
-        its pages. For services that stream the rows of lookups."""
+        its pages. For services that stream the rows of lookups.
+
+        Args:
+            columns, where, limit, batch_size: as in :meth:`scan`; for ``where``,
+                :func:`asyncpq.engine.foreign_predicates.lookup_condition` makes a condition of keys.
+        """
         return self._scan("lookup", self._ask(columns, where, limit=limit), batch_size, ordered=True)
 
     async def read(
@@ -255,8 +260,15 @@ class Dataset(EnteredAsync):
         with_keys: bool = False,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
-        """Return the rows of all files whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`. ``access``:
-        as in :meth:`scan`."""
+        """Return the rows of all files whose key columns equal ``keys``, in the order of the files.
+
+        Args:
+            keys, columns, with_keys, read_dictionary: as in :meth:`asyncpq.File.lookup`.
+            access: as in :meth:`scan`.
+
+        Raises:
+            QueryError: no key columns, lists of unequal lengths, or unknown columns.
+        """
         wanted = await lookup_keys(self._runtime, keys)
         ask = self._ask_keys(columns, wanted, read_dictionary=read_dictionary, access=access)
         plain = wanted.exact and not with_keys
@@ -496,17 +508,6 @@ class Dataset(EnteredAsync):
                 output_schema(self.schema, [name], (), (), self._state.columns.fields)
         return ask
 
-    async def scan_request(
-        self, columns: Sequence[str | int] | None, where: Where | None
-    ) -> tuple[ScanRequest, pa.Schema]:
-        """Return the request of :meth:`scan` and the schema of its batches. For asyncpq's own modules that plan scans
-        (asyncpq.distributed).
-
-        This method is not part of the documented interface.
-        """
-        ask = await self._asked(columns, where)
-        return ask, self._output(ask)
-
     def bind(self, where: Predicate | None) -> BoundPredicate | None:
         """Return a predicate that reads of this dataset take as ``where``, without checking, simplifying and compiling
         it again: for a condition of many reads. Relative times are those of this call. Runs in any thread. None if
@@ -592,6 +593,14 @@ class Dataset(EnteredAsync):
             runtime.unregister(executor)
             self.skipped = files.skipped
         return rows, operation.metrics.rows_returned
+
+
+async def scan_request(
+    dataset: Dataset, columns: Sequence[str | int] | None, where: Where | None
+) -> tuple[ScanRequest, pa.Schema]:
+    """Return the request of :meth:`Dataset.scan` and the schema of its batches, for modules that plan scans."""
+    ask = await dataset._asked(columns, where)  # noqa: SLF001  # users have no need of it
+    return ask, dataset._output(ask)  # noqa: SLF001
 
 
 def state_of(dataset: Dataset) -> DatasetState:

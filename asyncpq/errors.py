@@ -90,10 +90,15 @@ class AsyncpqError(Exception):
         column: dotted path of the column.
         hint: what the caller can do, a :class:`Hint` if the command line must say it in other words; by default the
             ``default_hint`` of the class, which fits each of its errors.
+
+    Attributes:
+        message, url, byte_range, column, hint: the arguments; ``str(error)`` joins them.
+        default_hint: hint of errors of the class without a hint of their own; None for most.
+        option: the argument with whose name the message begins: "rows" of ``rows=3: must be a list``. None for most.
     """
 
     default_hint: ClassVar[str | None] = None
-    option: str | None = None  # the argument with whose name the message begins: "rows" of ``rows=3: must be a list``
+    option: str | None = None
 
     def __init__(
         self,

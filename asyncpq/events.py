@@ -66,7 +66,8 @@ _RESTARTS = _Restarts()
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """A request has ended. Each retry, and each hedge (a second copy of a slow request), is a request of its own.
+    """An event for ``on_event`` of :class:`asyncpq.Session`: a request has ended. Each retry, and each hedge (a second
+    copy of a slow request), is a request of its own.
 
     Attributes:
         url: url of the object, without user info, query and secrets.
@@ -79,7 +80,8 @@ class RequestEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """A call of a session, file, dataset or index has ended, or the consumer of a scan has closed it.
+    """An event for ``on_event`` of :class:`asyncpq.Session`: a call of a session, file, dataset or index has ended, or
+    the consumer of a scan has closed it.
 
     Attributes:
         operation: the call, such as "read".
@@ -98,8 +100,8 @@ class ReadEnded:
 
 @dataclass(frozen=True, slots=True)
 class FileEnded:
-    """A read of a dataset has finished one file: it delivered the file's rows, or skipped the file as unreadable, or
-    the footer showed that no row matches.
+    """An event for ``on_event`` of :class:`asyncpq.Session`: a read of a dataset has finished one file: it delivered
+    the file's rows, or skipped the file as unreadable, or the footer showed that no row matches.
 
     Attributes:
         operation: the read, such as "scan".
@@ -120,7 +122,8 @@ class FileEnded:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A long call, such as an index build or a read of one file, has done another part of one of its steps.
+    """An event for ``on_event`` of :class:`asyncpq.Session`: a long call, such as an index build or a read of one file,
+    has done another part of one of its steps.
 
     Attributes:
         operation: the call, such as "build".
@@ -141,8 +144,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ArrowSchemaIgnored:
-    """A file's footer has an Arrow schema (``ARROW:schema``) that is damaged, or has types that asyncpq does not know.
-    The file's columns have the types of its Parquet schema alone.
+    """An event for ``on_event`` of :class:`asyncpq.Session`: a file's footer has an Arrow schema (``ARROW:schema``)
+    that is damaged, or has types that asyncpq does not know. The file's columns have the types of its Parquet schema
+    alone.
 
     Attributes:
         operation: the call that reads the file.

@@ -27,7 +27,8 @@ Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One HTTP request, or one read call of a filesystem, with its byte range, purpose, times and result.
+    """One HTTP request, or one read call of a filesystem, with its byte range, purpose, times and result: an item of
+    :attr:`asyncpq.ReadMetrics.log`.
 
     Attributes:
         method: "GET" or "HEAD"; for writes "PUT", "POST" or "DELETE".
@@ -117,7 +118,8 @@ class ReadTrace:
 
 @dataclass(slots=True)
 class ReadMetrics:
-    """The cost of one read: requests, bytes, cache hits, files, row groups, pages and rows.
+    """The cost of one read: requests, bytes, cache hits, files, row groups, pages and rows. ``metrics`` of handles and
+    scans, :func:`asyncpq.measure` and events have one; asyncpq calls the methods that count.
 
     Attributes:
         requests: requests sent, retries included.

@@ -124,7 +124,7 @@ def immutable() -> CachePolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestOptions:
-    """Options for how reads become range GETs.
+    """Options for how reads become range GETs: ``requests`` of :class:`asyncpq.Session`.
 
     Attributes:
         tail_bytes: size of the first GET of an unknown object, from its end. It should cover footer and page indexes. A
@@ -167,7 +167,7 @@ class RequestOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryOptions:
-    """Options for when a failed or slow request is sent again.
+    """Options for when a failed or slow request is sent again: ``retry`` of :class:`asyncpq.Session`.
 
     Attributes:
         max_attempts: tries of one request, the first included.
@@ -211,7 +211,8 @@ class RetryOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitOptions:
-    """Bounds on the resources of one session, and on those that one file may take.
+    """Bounds on the resources of one session, and on those that one file may take: ``limits`` of
+    :class:`asyncpq.Session`.
 
     A unit is what a read fetches in one step: rows of one or several row groups, in all columns that the read needs.
 
@@ -276,7 +277,7 @@ class LimitOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """Options for what reads check, and in which form they return values.
+    """Options for what reads check, and in which form they return values: ``read`` of :class:`asyncpq.Session`.
 
     Attributes:
         verify_crc: check page CRCs if the file has them.
@@ -317,7 +318,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskCacheOptions:
-    """The cache on disk that all processes of one user on a host share.
+    """The cache on disk that all processes of one user on a host share: ``disk_cache`` of :class:`asyncpq.Session`.
 
     Attributes:
         path: the cache's folder, owned by this user alone; it is made if it does not exist.
@@ -393,7 +394,7 @@ class SharedCacheOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """Options for building, refreshing and compacting indexes.
+    """Options for building, refreshing and compacting indexes: ``building`` of :meth:`asyncpq.Session.build_index`.
 
     Attributes:
         memory_bytes: approximate memory for index rows that are not written yet; further rows go to local files. While

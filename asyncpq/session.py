@@ -82,8 +82,8 @@ class Session(EnteredAsync):
         shared_cache: url of a Valkey or Redis server whose cache many hosts share, or its
             :class:`asyncpq.SharedCacheOptions`. Needs the extra ``asyncpq-parquet[valkey]``.
         on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded`,
-            :class:`asyncpq.FileEnded`, :class:`asyncpq.ArrowSchemaIgnored` and :class:`asyncpq.ReadEnded`. It must not
-            block; its exceptions are logged and ignored.
+            :class:`asyncpq.FileEnded`, :class:`asyncpq.Progress`, :class:`asyncpq.ArrowSchemaIgnored` and
+            :class:`asyncpq.ReadEnded`. It must not block; its exceptions are logged and ignored.
         keywords: ``memory_cache_bytes``, ``cache_policy``, ``negative_ttl_s``, ``cache_namespace``, ``requests``,
             ``retry``, ``limits`` and ``read``, as :class:`asyncpq.options.SessionOptions` explains them.
 
@@ -183,11 +183,8 @@ class Session(EnteredAsync):
         await self._runtime.close()
 
     def lent(self) -> Session:
-        """Return a session that shares connections, caches and threads with this one. Closing it ends what was begun in
-        it, and leaves this one open.
-
-        This method is not part of the documented interface.
-        """
+        """Return a session that shares connections, caches and threads with this one, for one of several users of a
+        session. Closing it ends what was begun in it, and leaves this one open."""
         session = object.__new__(Session)
         session._disk, session._tiers = self._disk, self._tiers
         session._runtime = self._runtime.lent()

@@ -8,6 +8,22 @@
 
 Tables and expressions of other packages are protocols here: a type checker needs none of these packages, and refuses
 what only looks similar.
+
+Attributes:
+    DatasetTarget: what a dataset's files are named by: a prefix, a pattern, or a table's url; a list of urls; or a
+        table.
+    DecryptionProperties: the ``FileDecryptionProperties`` of pyarrow, which ships no types: made with
+        ``pyarrow.parquet.encryption``.
+    FilterTuple: one comparison of a list as in pyarrow's ``filters=``: column, operator, value.
+    IndexChoice: the index of a dataset's reads: an index or its place, an index of the caller's own, or a list of one
+        index and any number of the caller's own; None for the index below the prefix, if there is one, and False for no
+        index.
+    IndexTarget: where an index is or will be: a url, or a backend of :mod:`asyncpq.indexing`.
+    Predicate: the condition of a read, ``where=``; docs/filter.md defines the meaning of each form: an expression of
+        :func:`asyncpq.col`, a condition in SQL, filter tuples that must all hold, lists of them of which one must hold,
+        a ``pyarrow.compute`` expression, or what :meth:`asyncpq.Dataset.bind` made of one of them for its reads.
+    TableVersion: the version of a table, ``version=``: a number, the name of a branch or tag, or a time.
+    Url: a url, or the path of a local file or folder.
 """
 
 from __future__ import annotations
@@ -38,10 +54,8 @@ __all__ = [
     "Url",
 ]
 
-#: A url, or the path of a local file or folder.
 Url: TypeAlias = str | os.PathLike[str]
 
-#: One comparison of a list as in pyarrow's ``filters=``: column, operator, value.
 FilterTuple: TypeAlias = tuple[str, str, Any]
 
 
@@ -55,9 +69,6 @@ class ArrowExpression(Protocol):
         """See pyarrow."""
 
 
-#: The condition of a read, ``where=``; docs/filter.md defines the meaning of each form: an expression of
-#: :func:`asyncpq.col`, a condition in SQL, filter tuples that must all hold, lists of them of which one must hold, a
-#: ``pyarrow.compute`` expression, or what :meth:`asyncpq.Dataset.bind` made of one of them for its reads.
 Predicate: TypeAlias = "Expression | str | Sequence[FilterTuple] | Sequence[Sequence[FilterTuple]] | ArrowExpression"
 
 
@@ -81,13 +92,10 @@ class IcebergTable(Protocol):
         """See pyiceberg."""
 
 
-#: What a dataset's files are named by: a prefix, a pattern, or a table's url; a list of urls; or a table.
 DatasetTarget: TypeAlias = "Url | Sequence[Url] | DeltaTable | IcebergTable | Catalog"
 
-#: The version of a table, ``version=``: a number, the name of a branch or tag, or a time.
 TableVersion: TypeAlias = int | str | dt.datetime
 
-#: Where an index is or will be: a url, or a backend of :mod:`asyncpq.indexing`.
 IndexTarget: TypeAlias = "Url | IndexBackend"
 
 
@@ -103,11 +111,8 @@ class IndexHandle(Protocol):
         """Number of the snapshot that the handle holds."""
 
 
-#: The index of a dataset's reads: an index or its place, an index of the caller's own, or a list of one index and any
-#: number of the caller's own; None for the index below the prefix, if there is one, and False for no index.
 IndexChoice: TypeAlias = (
     "IndexHandle | IndexTarget | FileIndex | Sequence[IndexHandle | IndexTarget | FileIndex] | Literal[False] | None"
 )
 
-#: The ``FileDecryptionProperties`` of pyarrow, which ships no types: made with ``pyarrow.parquet.encryption``.
 DecryptionProperties: TypeAlias = Any

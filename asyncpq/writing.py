@@ -43,12 +43,13 @@ COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class BloomFilter:
-    """Options for the Bloom filters of a column, one filter in each row group.
+    """Options for the Bloom filters of a column, one filter in each row group: an item of
+    :attr:`WriteOptions.bloom_filters`.
 
     Attributes:
         column: name, or dotted path of a leaf.
         ndv: number of distinct values; None: the number of rows in the file's first row group.
-        fpp: false positive probability.
+        fpp: false positive probability, between 0 and 1.
     """
 
     column: str
@@ -91,7 +92,7 @@ class SortedBy:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Options for the layout of written files. Picklable.
+    """Options for the layout of written files: ``layout`` of :meth:`asyncpq.Session.optimize`. Picklable.
 
     Attributes:
         compression: the codec: "zstd", "snappy", "gzip", "lz4_raw" or "none".

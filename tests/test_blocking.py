@@ -48,7 +48,7 @@ def test_it_has_what_the_other_has() -> None:
     ]:
         public = {name for name, _ in inspect.getmembers(other) if not name.startswith("_")}
         # for asynchronous code that builds on them
-        public -= {"bind", "entered", "lent", "lookup_scan", "scan_request"}
+        public -= {"bind", "entered", "lent", "lookup_scan"}
         assert public <= set(dir(blocking)), (blocking, public - set(dir(blocking)))
 
 

@@ -32,7 +32,7 @@ import pytest
 import asyncpq
 from asyncpq.fsspec import AsyncpqFileSystem, ReadAhead
 from asyncpq.testing import Fault, LoggedRequest, ObjectServer
-from asyncpq.testing.object_server import CATALOGUE, Scene
+from asyncpq.testing.faults import CATALOGUE, Scene
 from tests.parquet_bytes import parquet_bytes
 from tests.store_backends import FAST_RETRIES, FAST_TIMEOUTS
 

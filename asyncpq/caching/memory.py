@@ -67,11 +67,15 @@ class _Queue:
 
 
 class MemoryCache:
-    """A cache of values with weights in bytes, protected by a lock. Sessions and threads may share it; a forked process
-    has its own copy.
+    """A cache of values with weights in bytes, protected by a lock. Sessions and threads may share it
+    (``Session(memory_cache=...)``); a forked process has its own copy.
 
     Values are immutable, except that code may parse a value further; it then calls :meth:`put` again with the new
-    weight. ``max_bytes`` is the budget; 0 keeps nothing.
+    weight. Values of lookups leave the cache in the order of their last use. Values of scans are on probation: they
+    leave it before all others.
+
+    Args:
+        max_bytes: the budget; 0 keeps nothing.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -105,7 +109,7 @@ class MemoryCache:
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any:
         """Return the value of ``key``; None if the cache lacks it. With ``scan``, the caller is a scan: an entry on
-        probation stays there. Otherwise it moves to ``main``."""
+        probation stays there. Otherwise its probation ends."""
         with self._lock:
             value = self._main.entries.get(key)
             if value is None:

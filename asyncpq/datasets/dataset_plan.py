@@ -31,7 +31,7 @@ _VIEWS = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetPlan:
-    """The plan of a read of many files. No data has been fetched.
+    """The plan of a read of many files, made by :meth:`asyncpq.Dataset.plan`. No data has been fetched.
 
     Attributes:
         url: url of the dataset.

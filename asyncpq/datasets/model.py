@@ -327,7 +327,13 @@ class Catalog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileList:
-    """A :class:`Snapshot` with a fixed list of files, which it returns without a request."""
+    """A :class:`Snapshot` with a fixed list of files, which it returns without a request.
+
+    Attributes:
+        description: the text for ``explain()``: kind, table, and version or time; without secrets.
+        data_files: the files, in order.
+        fields: the table's columns; None if they are taken from the schemas of the files.
+    """
 
     description: str
     data_files: tuple[DataFile, ...]

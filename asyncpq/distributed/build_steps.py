@@ -72,11 +72,16 @@ PIECES: Final = pa.schema(
 
 
 class BuildStep:
-    """A step of a build: a function of record batches, which tasks call. Picklable."""
+    """A step of a build: a function of record batches, which tasks call. Picklable.
 
-    #: Number of the index table "files", the first one.
+    Attributes:
+        FILES_NUMBER: number of the index table "files", the first one.
+        input: names of the columns of the batches that the step gets; empty: all.
+        output: schema of the batches that the step yields.
+    """
+
     FILES_NUMBER: ClassVar[int] = 0
-    input: ClassVar[Sequence[str]] = ()  # columns of the batches; empty: all
+    input: ClassVar[Sequence[str]] = ()
     output: ClassVar[pa.Schema]
 
     @property

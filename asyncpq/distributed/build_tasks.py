@@ -87,14 +87,24 @@ class BuildSteps(Protocol):
 
     async def pieces(self, collecting: CollectFiles, tasks: Sequence[bytes]) -> pa.Table:
         """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone.
-        ``tasks``: the encoded files of each task. ``collecting`` reads them from batches with the columns "id", a
-        task's number, and "payload", its files."""
+
+        Args:
+            collecting: the step that tasks call with batches of the columns "id", a task's number, and "payload", its
+                files.
+            tasks: the encoded files of each task.
+        """
 
     async def payloads(self) -> pa.Table:
         """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
 
     async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
-        """Let tasks write all index tables but "files", in total ``num_bytes``; return descriptions of the segments."""
+        """Let tasks write all index tables but "files"; return descriptions of the segments.
+
+        Args:
+            cutting: the step that tasks call with their pieces, and that yields rows with the column "bin".
+            writing: the step that tasks call with the rows of one or more bins, of which each task gets all rows.
+            num_bytes: size of all tables.
+        """
 
     async def close(self) -> None:
         """Free the pieces. Called whatever happened."""
@@ -545,8 +555,18 @@ async def refresh_in_steps(
     building: BuildOptions = _BUILDING,
     **options: Unpack[TargetKeywords],
 ) -> Index:
-    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does, and return it. ``table`` and ``options`` name
-    the table of the index; the other arguments are those of :func:`build_in_steps`."""
+    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does, and return it.
+
+    Args:
+        at, steps, worker, building: as in :func:`build_in_steps`.
+        files: as in :meth:`asyncpq.indexing.Index.refresh`.
+        table, options: the table of the index, as ``target`` of :meth:`asyncpq.Session.open_dataset`, with its
+            arguments ``format`` and ``version``; None for an index of plain files.
+
+    Raises:
+        ObjectNotFoundError: there is no index at the place.
+        StoreError: a store failed. The next refresh continues from what was committed.
+    """
     place, executor = _in_steps(absolute(at), steps, worker)
     index = await index_opening.open_existing(
         runtime_of(session), place, table, DatasetOptions(**options), building, None, executor

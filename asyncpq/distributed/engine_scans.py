@@ -65,7 +65,7 @@ class EngineRules:
         return False
 
     def key(self, name: str) -> str:
-        """Return the text under which names of columns are compared."""
+        """Return the text under which names of columns are compared: equal for names of the same column."""
         return name if self.case_sensitive else name.lower()
 
     def find(self, names: Sequence[str], wanted: str) -> int | None:
@@ -85,11 +85,13 @@ class EngineRules:
         return False
 
     def of_file(self, footer: FooterFacts) -> Hashable:
-        """Return what decides how the values of a file are converted, beside their types."""
+        """Return what decides how the values of a file are converted, beside their types, for
+        :meth:`EngineScan.converter`: any hashable value, equal for files that are converted alike. None here."""
         return None
 
     def facts(self, footer: FooterFacts) -> frozenset[str]:
-        """Return what the planner should know of a file with rows to read."""
+        """Return what the planner should know of a file with rows to read, in the engine's own words: the
+        :attr:`ScanTasks.facts` are those of all files. Empty here."""
         return frozenset()
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
@@ -194,10 +196,16 @@ class EngineRules:
 
 
 class OwnColumns(NamedTuple):
-    """The dataset's columns as one file stores them."""
+    """The dataset's columns as one file stores them.
 
-    fields: tuple[TableField, ...] | None  # for each column of the dataset; None if the file stores all as it has them
-    ambiguous: Mapping[str, AmbiguousColumnError]  # columns of the dataset that match several columns of the file
+    Attributes:
+        fields: for each column of the dataset, what the file has of it; None if the file stores all as the dataset has
+            them.
+        ambiguous: the errors of the dataset's columns that match several columns of the file, by name.
+    """
+
+    fields: tuple[TableField, ...] | None
+    ambiguous: Mapping[str, AmbiguousColumnError]
 
 
 def _as_known(known: pa.Field) -> TableField:
@@ -367,7 +375,11 @@ class EngineRequests:
 @dataclass(frozen=True, kw_only=True)
 class EngineScan(TaskScan):
     """A :class:`asyncpq.distributed.TaskScan` whose engine converts the values. Engines have subclasses with
-    :meth:`converter`, and perhaps with a subclass of :class:`EngineRules`."""
+    :meth:`converter`, and perhaps with a subclass of :class:`EngineRules`.
+
+    Attributes:
+        rules: how the engine matches columns; the other attributes are those of :class:`TaskScan`.
+    """
 
     rules: EngineRules
 
@@ -511,7 +523,7 @@ class EngineFiles(WrappedFiles):
         return self._as_read(found)
 
     async def sets(self, request: ScanRequest, operation: Operation, *, most_files: int) -> AsyncGenerator[FileSet]:
-        """Yield the files of :meth:`files` as :func:`file_sets` does."""
+        """Yield the files of :meth:`files` in sets of about ``most_files``, so that very many need not be in memory."""
         async with aclosing(file_sets(self.source, self._request(request), operation, most_files)) as sets:
             async for found in sets:
                 yield self._as_read(found)
@@ -540,7 +552,24 @@ class EngineFiles(WrappedFiles):
 
 
 class EngineDataset(DatasetState):
-    """The state of a dataset for an engine's rules: files may lack columns and store other types."""
+    """The state of a dataset for an engine's rules: files may lack columns and store other types. Made by :meth:`of`,
+    for :func:`plan_tasks`.
+
+    Attributes:
+        runtime: the session's stores, caches and limits.
+        url: url of the dataset, without secrets.
+        source: returns the files of each read.
+        columns: the dataset's columns.
+        skips: leave out bad files and report them; else a bad file's error ends the read.
+        skips_missing: leave out files that do not exist, whatever ``skips`` is.
+        known: statistics of the files that were opened.
+        unifier: None: schemas of files may differ, and :class:`EngineRules` match them.
+        agreed: schemas that a ``unifier`` has accepted.
+        has_index: whether an index exists in ``_asyncpq/`` below the folder.
+        is_written: whether asyncpq wrote some of the files, so that the folder's index decides which of them are live.
+        prefix: url of the folder, without secrets; None for a pattern, a list or a table.
+        partitions: names of the columns whose values are in the files' paths; None for a table.
+    """
 
     __slots__ = ()
 
@@ -595,5 +624,11 @@ class EngineDataset(DatasetState):
     def footers(
         self, files: Sequence[DataFile], operation: Operation, *, first: bool = False
     ) -> AsyncGenerator[ReadFooter]:
-        """Yield the footers of files, see :func:`asyncpq.distributed.footers.read_footers`."""
+        """Yield the footers of files in order, without those that the dataset leaves out.
+
+        Args:
+            files: files of the dataset.
+            operation: counts the requests.
+            first: stop after the first footer.
+        """
         return read_footers(self, files, operation, first=first)

@@ -41,10 +41,13 @@ class SchemaNode(NamedTuple):
     """A field of a file's schema, with the fields inside of it.
 
     Attributes:
+        name: name of the field.
+        is_repeated: whether the field is repeated, as the elements of lists are.
         physical_type: as parquet.thrift names it, such as "INT64"; None for a group.
         type_length: bytes of a value of the type FIXED_LEN_BYTE_ARRAY.
         logical_type: the annotation, by the rule of parquet-java: the deprecated one where the two contradict each
             other. None without one.
+        children: the fields inside of a group; empty for a leaf.
         parameters: of the annotations VARIANT (``version``), GEOMETRY (``crs``) and GEOGRAPHY (``crs``, ``algorithm``).
     """
 
@@ -80,7 +83,8 @@ class FileCalendars(NamedTuple):
 
 
 class FooterFacts:
-    """What a footer says of its file."""
+    """What a footer says of its file. Methods of :class:`EngineRules` get one, and :meth:`EngineDataset.footers` yields
+    them."""
 
     def __init__(self, metadata: FileMetadata) -> None:
         self._metadata = metadata
@@ -97,7 +101,7 @@ class FooterFacts:
 
     @property
     def key_values(self) -> Mapping[str, str | None]:
-        """The key-value metadata."""
+        """The key-value metadata, such as those of Spark and Arrow; a key without a value maps to None."""
         return self._metadata.key_value_metadata
 
     @cached_property
@@ -178,13 +182,21 @@ def _annotation(element: SchemaElement) -> LogicalType | None:
 
 
 class ReadFooter(NamedTuple):
-    """A file that was opened, with its footer, and the Arrow schema that asyncpq reads."""
+    """A file that was opened, with its footer, and the Arrow schema that asyncpq reads.
+
+    Attributes:
+        file: the file, as it was listed.
+        url: its url, without secrets.
+        facts: what its footer says.
+        schema: the Arrow schema of its columns.
+        schema_bytes: equal for files with the same schema.
+    """
 
     file: DataFile
-    url: str  # without secrets
+    url: str
     facts: FooterFacts
     schema: pa.Schema
-    schema_bytes: tuple[bytes, str | None]  # equal for files with the same schema
+    schema_bytes: tuple[bytes, str | None]
 
 
 async def read_footers(

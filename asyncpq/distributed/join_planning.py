@@ -97,17 +97,19 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFiles:
-    """The files that may have rows with one of some keys, and what a sample of them tells.
+    """The files that may have rows with one of some keys, and what a sample of them tells: the result of
+    :meth:`DatasetJoin.find`.
 
     Attributes:
-        join: that was asked.
+        join: the join that found them.
         predicate: true for all rows with one of the keys.
-        total: files of the dataset.
-        sampled: files of the sample.
-        matched: those whose footers and page indexes do not rule out the keys.
+        files: the files, not opened.
+        total: number of files of the dataset.
+        sampled: number of files of the sample.
+        matched: how many of these have footers and page indexes that do not rule out the keys.
         matched_bytes: compressed bytes to read of these.
         open_s: about the seconds of a core in which this process opened and pruned one; footers may be cached.
-        prices: of the store.
+        prices: the store's latency and bandwidth.
         is_local: the files are read without requests.
         can_ship: tasks can read the files from their listing alone, each in the listed version.
     """
@@ -131,7 +133,7 @@ class FoundFiles:
 
     @property
     def share(self) -> float:
-        """Estimated share of ``files`` that has rows to read."""
+        """Estimated share of ``files`` that has rows to read, from 0 to 1."""
         return self.matched / self.sampled if self.sampled else 1.0
 
     @property
@@ -147,12 +149,17 @@ class FoundFiles:
 
     @property
     def total_bytes(self) -> int:
-        """Size of ``files``."""
+        """Size of ``files``, in bytes."""
         return sum(file.size or 0 for file in self.files)
 
     def seconds(self, num_keys: int, processes: int, open_s: float | None = None) -> float:
-        """Return the seconds in which so many processes read the rows of the keys, once they have started. ``open_s``:
-        of a core, to open a file; None: as tasks do."""
+        """Estimate the seconds in which processes read the rows of the keys, once they have started.
+
+        Args:
+            num_keys: number of keys.
+            processes: number of processes that read at once.
+            open_s: seconds of a core to open a file; None: as tasks do.
+        """
         num_files, open_s = self.num_files, _OPEN_S if open_s is None else open_s
         latency_s = 0.0 if self.is_local else self.prices.latency_s
         cpu = num_files * (open_s + self.share * _VISIT_S) + self.num_bytes / _BYTES_S
@@ -172,7 +179,7 @@ class FoundFiles:
         return replace(self, files=tuple([file for file in self.files if file.url in planned]))
 
     def reader(self, scan: TaskScan) -> KeyedRead:
-        """Return what reads the files of :meth:`tasks`, with the columns of ``scan``."""
+        """Return a picklable function that reads one of the :meth:`tasks` on a worker, with the columns of ``scan``."""
         return KeyedRead(scan=scan, predicate=self.predicate)
 
     def tasks(self, num_tasks: int) -> list[bytes]:
@@ -224,35 +231,51 @@ class KeyedRead:
 
 
 class IndexEstimate(NamedTuple):
-    """What asking an index for keys, and looking these up, would take if the rows were in random order."""
+    """What asking an index for keys, and looking these up, would take if the rows were in random order.
+
+    Attributes:
+        seconds: seconds of one process.
+        num_files: number of files of the index.
+        total_bytes: size of their rows, in bytes.
+        prices: the store's latency and bandwidth.
+    """
 
     seconds: float
-    num_files: int  # of the index
-    total_bytes: int  # of their rows
+    num_files: int
+    total_bytes: int
     prices: Prices
 
 
 class LookupEstimate(NamedTuple):
-    """What tasks of a join take, one at a time, to look up their keys."""
+    """What tasks of a join take, one at a time, to look up their keys.
+
+    Attributes:
+        requests: number of requests.
+        num_bytes: bytes that these fetch.
+        seconds: seconds of the requests, one at a time.
+        scan_s: seconds in which the bytes of the columns are read instead; None if they are unknown.
+    """
 
     requests: int
     num_bytes: int
     seconds: float
-    scan_s: float | None  # to read the bytes of the columns instead; None if they are unknown
+    scan_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetJoin:
-    """The dataset's side of a join by keys.
+    """The dataset's side of a join by keys, for engines that choose between lookups and a scan by their cost;
+    :func:`plan_join` is for all others.
 
     Attributes:
-        state: the dataset.
+        state: the dataset, such as an :class:`EngineDataset`.
         scan: columns to read, and how; without duplicates.
         keys: the key columns.
-        target, index, options: with which tasks open the dataset, if an index lists its files.
+        target, index, options: the arguments of :meth:`asyncpq.Session.open_dataset` with which tasks open the dataset,
+            if an index lists its files.
         wrap: gives files the engine's own partition values; None for asyncpq's.
         again: how to plan again, for hints of errors.
-        limits: of the plan of the files.
+        limits: limits of the plan of the files, as in :func:`plan_tasks`.
         pinned, cost: the versions for tasks, and the cost of a key, once :meth:`pin` and :meth:`measured` tell them.
     """
 
@@ -290,8 +313,13 @@ class DatasetJoin:
     # -- keys that are known before the tasks -----------------------------------------------------
 
     def distinct(self, candidates: Sequence[Sequence[pa.Array]], num_rows: int) -> list[pa.Array]:
-        """Return for each key column the values of the distinct keys of ``num_rows`` rows of the left, of which
-        ``candidates`` has the values that a row's key may have."""
+        """Return the distinct keys of rows of the left: for each key column an array of their values.
+
+        Args:
+            candidates: for each key column, the columns of the left with the values that a row's key may have
+                (:attr:`JoinKey.candidates`).
+            num_rows: number of rows.
+        """
         return LeftKeys(candidates, num_rows).distinct if num_rows else [columns[0] for columns in candidates]
 
     async def find(
@@ -341,8 +369,13 @@ class DatasetJoin:
         )
 
     def index_estimate(self, num_keys: int, row_bytes: float, processes: int) -> IndexEstimate | None:
-        """Return what asking the index for so many keys would take; None if no index maps them to rows. ``row_bytes``:
-        about the bytes of a row."""
+        """Estimate what asking the index for keys would take; None if no index maps them to rows.
+
+        Args:
+            num_keys: number of keys.
+            row_bytes: about the bytes of a row.
+            processes: number of processes that look up at once.
+        """
         state = self.state
         if self.index_table is None or state.source.index is None:
             return None
@@ -422,7 +455,8 @@ class DatasetJoin:
         return JoinTask(pinned=self.pinned, keys=self.keys, **options)
 
     def estimate(self, num_keys: int, requests: RequestOptions) -> LookupEstimate:
-        """Estimate the lookups of so many keys, which are not known. ``requests``: assumed latency and bandwidth."""
+        """Estimate the lookups of ``num_keys`` keys, which are not known. ``requests`` has the assumed latency and
+        bandwidth. Needs what :meth:`measured` tells."""
         cost = self.cost
         prices = Prices.initial(requests, LimitOptions())
         each = num_bytes = 0.0
@@ -446,14 +480,23 @@ LITTLE_PART: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class KeyCost:
-    """The average cost of the lookup of one key that exists in the dataset."""
+    """The average cost of the lookup of one key that exists in the dataset.
 
-    requests: float  # range requests for data
-    num_bytes: float  # of these requests
-    lake_bytes: int  # of all files
+    Attributes:
+        requests: range requests for data.
+        num_bytes: bytes of these requests.
+        lake_bytes: size of all files, in bytes.
+        num_files: number of files.
+        sampled: number of keys that were measured; 0 if the sampled files have none.
+        scan_bytes: approximate bytes of a scan of the columns.
+    """
+
+    requests: float
+    num_bytes: float
+    lake_bytes: int
     num_files: int
-    sampled: int  # number of keys that were measured; 0 if the sampled files have none
-    scan_bytes: int  # approximate bytes of a scan of the columns
+    sampled: int
+    scan_bytes: int
 
     @property
     def is_little(self) -> bool:

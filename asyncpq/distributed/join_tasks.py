@@ -247,12 +247,12 @@ class JoinKey:
     """A key column of a join.
 
     Attributes:
-        name: of the dataset's column.
+        name: name of the dataset's column.
         stored: its type in the dataset.
         form: "value", or "rounded" for doubles that are compared with the dataset's integers.
-        candidates: columns of the left side with the values that a key may have in the dataset.
+        candidates: positions of the left's columns with the values that a key may have in the dataset.
         place: position among the columns that are read from the dataset.
-        type: of the dataset's column in the engine; keys have this type, or are doubles if they are rounded.
+        type: type of the dataset's column in the engine; keys have this type, or are doubles if they are rounded.
         first_day, first_time: earlier keys share one predicate, since files may have them in another calendar.
     """
 
@@ -530,9 +530,9 @@ class JoinTask:
         pinned: the dataset, in pinned versions.
         how: "inner", "left", "semi" or "anti".
         keys: the key columns.
-        left: positions of the left's columns in the output.
+        left: positions of the left's columns with which the output begins.
         right: the dataset's columns behind them: positions among those that are read, and types.
-        names: of the output's columns; empty: their numbers.
+        names: names of the output's columns; empty: their numbers.
         batch_keys: maximum number of distinct keys in one lookup.
     """
 

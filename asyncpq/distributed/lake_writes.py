@@ -82,9 +82,18 @@ TAIL_TASKS: Final = 1000
 async def vacuum_lake(
     session: Session, at: IndexTarget, *, keep: int | None = None, older_than: timedelta | None = None
 ) -> Vacuumed:
-    """Remove old snapshots of an index as :meth:`asyncpq.indexing.Index.vacuum` does, with its defaults for None. If
-    the index is that of a lake that :func:`plan_write` writes, remove the data files, too, that failed tasks left
-    behind: those that are older than a day, and in no kept snapshot."""
+    """Remove old snapshots of an index as :meth:`asyncpq.indexing.Index.vacuum` does. If the index is that of a lake
+    that :func:`plan_write` writes, remove the data files, too, that failed tasks left behind: those that are older than
+    a day, and in no kept snapshot.
+
+    Args:
+        at: url or place of the index.
+        keep, older_than: as in :meth:`asyncpq.indexing.Index.vacuum`; None for its defaults.
+
+    Raises:
+        ObjectNotFoundError: there is no index at the place.
+        StoreError: a store failed.
+    """
     index = await session.open_index(at)
     limits: dict[str, Any] = {"keep": keep, "older_than": older_than}
     vacuumed = await index.vacuum(**{name: limit for name, limit in limits.items() if limit is not None})
@@ -125,7 +134,12 @@ class SourceFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """The files that one attempt of a task wrote. Small, picklable."""
+    """The files that one attempt of a task wrote: what :meth:`LakeWrite.write` returns. Small, picklable.
+
+    Attributes:
+        number: number of the task in the write.
+        files: the files, with their paths, sizes, rows and, if they are sent, their last bytes.
+    """
 
     number: int
     files: tuple[adding.AddedFile, ...]
@@ -166,7 +180,7 @@ class RewriteResult:
         bytes_before: size of the source's files; None if the store does not tell it.
         bytes_after: size of the written files.
         snapshot: number of the snapshot of the index that lists the files.
-        seconds: duration of each step.
+        seconds: duration of each step in seconds, by its name.
     """
 
     target: str
@@ -189,7 +203,12 @@ class RewriteResult:
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Store the duration of the ``with`` block under the name of the step."""
+    """Measure a step of a write: store the duration of the ``with`` block, unless it raises.
+
+    Args:
+        seconds: gets the duration in seconds, such as :attr:`RewriteResult.seconds`.
+        step: name of the step, the key in ``seconds``.
+    """
     begin = time.monotonic()
     yield
     seconds[step] = time.monotonic() - begin
@@ -197,24 +216,37 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
-    """The plan of one write, which tasks and the commit use. Small, picklable, without a session.
+    """The plan of one write, which tasks and the commit use: made by :func:`plan_write`. Small, picklable, without a
+    session.
 
     Each task calls :meth:`write`, and the planner :meth:`commit` with what they return, or :meth:`discard`.
+
+    Attributes:
+        folder: url of the lake, with a slash at its end.
+        job: id of the write, random by default; its files are below ``data/<job>/``.
+        began: when it was planned, in seconds since the epoch.
+        schema: columns of the files; binary fields with :attr:`WKB_KEY` in their metadata become GEOMETRY or GEOGRAPHY.
+        overwrite: whether the commit retires all other files.
+        options: layout of the files.
+        settings: the session of the workers.
+        kinds: kinds of a new index; None: those of the lake's index, or the default.
+        publish: "index"; or "plain": the folder was empty, and ``_SUCCESS`` follows the commit.
+        is_batch: whether ``job`` is that of a batch, which is committed once.
+        WKB_KEY: key (bytes) of the metadata of such binary fields; its value is their JSON, as GeoArrow has it.
     """
 
-    #: Key of metadata of binary fields that become GEOMETRY or GEOGRAPHY: its value is their JSON, as GeoArrow has it.
     WKB_KEY: ClassVar[bytes] = WKB_KEY
 
-    folder: str  # url of the lake, with a slash at its end
-    job: str = field(default_factory=lambda: uuid.uuid4().hex)  # its files are below ``data/<job>/``
-    began: float = field(default_factory=time.time)  # seconds since the epoch
-    schema: pa.Schema  # of the files; fields whose metadata have WKB_KEY become GEOMETRY or GEOGRAPHY
-    overwrite: bool = False  # the commit retires all other files
+    folder: str
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)
+    began: float = field(default_factory=time.time)
+    schema: pa.Schema
+    overwrite: bool = False
     options: WriteOptions = _LAYOUT
     settings: WorkerSettings
-    kinds: tuple[IndexKind, ...] | None = None  # of a new index; None: those of the lake's index, or the default
-    publish: Publish = "index"  # "plain": the folder was empty, and ``_SUCCESS`` follows the commit
-    is_batch: bool = False  # ``job`` is that of a batch, which is committed once
+    kinds: tuple[IndexKind, ...] | None = None
+    publish: Publish = "index"
+    is_batch: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch], number: int, attempt: str | None = None) -> WrittenPart:
         """Write the rows of a task, with the columns of ``schema``, to new files; return these. Readers see the files
@@ -223,6 +255,11 @@ class LakeWrite:
         Args:
             number: of the task in the write: the commit takes one part of each number.
             attempt: a name that no other attempt of the task has; None for a random one.
+
+        Raises:
+            InvalidOptionError: an option does not fit the schema, or rows are not sorted as declared.
+            SchemaMismatchError: Parquet cannot hold the rows as the schema declares.
+            StoreError: the store failed. Files that were written stay until :meth:`discard`.
         """
         rows, begun = iter(batches), False
 
@@ -278,8 +315,8 @@ class LakeWrite:
                 )
 
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
-        """Return the number of tasks for files of so many bytes, of which ``at_once`` run at once: one for each file,
-        or up to a quarter more, so that all tasks of the last round have work."""
+        """Return the number of tasks for rows that fill files of ``num_bytes`` in all, if ``at_once`` tasks run at a
+        time: one for each file, or up to a quarter more, so that all tasks of the last round have work."""
         tasks = max(1, round(num_bytes / self.options.file_bytes))
         whole = -(-tasks // at_once) * at_once
         return whole if whole * 4 <= tasks * 5 else tasks

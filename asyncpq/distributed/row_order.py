@@ -38,15 +38,20 @@ _MOST_BITS: Final = 12  # of one column: 4,096 ranks
 @dataclass(frozen=True)
 class ZOrder:
     """A z-order, with the tables from which writers compute the place of each row: an integer by which rows are
-    sorted. Picklable."""
+    sorted. Picklable.
 
-    #: More columns would have too few bits each.
+    Attributes:
+        bounds: for each column, the ascending values that separate its ranks.
+        spread: for each column, the int64 bits of a place by rank.
+        MOST_COLUMNS: most columns of a z-order; more would have too few bits each.
+        SAMPLE_ROWS: number of rows, chosen at random, of which :meth:`of_samples` should get the values.
+    """
+
     MOST_COLUMNS: ClassVar[int] = 8
-    #: Rows of which quantiles are taken, chosen at random.
     SAMPLE_ROWS: ClassVar[int] = 100_000
 
-    bounds: tuple[pa.Array, ...]  # for each column the ascending values between its ranks, made by _orderable
-    spread: tuple[pa.Array, ...]  # for each column the int64 bits of a place by rank
+    bounds: tuple[pa.Array, ...]
+    spread: tuple[pa.Array, ...]
 
     @classmethod
     def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:

@@ -19,7 +19,7 @@ from typing import Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, o
 
 import pyarrow as pa
 
-from asyncpq.dataset import Dataset, state_of
+from asyncpq.dataset import Dataset, scan_request, state_of
 from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
 from asyncpq.datasets.file_statistics import Learnt
 from asyncpq.datasets.model import DataFile, TableField, View
@@ -102,22 +102,36 @@ class ScanTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ScanTasks(Sequence[ScanTask], Generic[S]):
-    """The tasks of a scan in the dataset's order, and the cost of planning them."""
+    """The tasks of a scan in the dataset's order, and the cost of planning them: a sequence of :class:`ScanTask`. Made
+    by :func:`plan_scan` and :func:`plan_tasks`.
+
+    Attributes:
+        scan: what all tasks share: a :class:`TaskScan`, such as an engine's :class:`EngineScan`.
+        pieces: the pieces of each task, as :class:`ScanTask` encodes them.
+        metrics: cost of planning.
+        index_report: lines of text on the files that each table of the index ruled out; empty without an index.
+        facts: what holds for at least one of the files that were opened, in the words of :meth:`EngineRules.facts`.
+        num_files: number of files that tasks read, at least in part.
+        whole_bytes: size of these files.
+        versions: their versions by url; incomplete if there are more than ``packing.MOST_VERSIONS``.
+        num_rows: number of rows that tasks read; those of unopened files count only if the listing knows their number.
+        prices: the store's latency and bandwidth, as planning has measured them.
+        unopened: how many of the files were planned without opening them.
+        is_sampled: files that may not match are planned whole, since none of a sample was ruled out. Rows and bytes are
+            those of the sample, extrapolated: only an engine's own reader can take such a plan.
+    """
 
     scan: S
-    pieces: tuple[tuple[TaskPiece, ...], ...]  # of each task
-    metrics: ReadMetrics  # cost of planning
+    pieces: tuple[tuple[TaskPiece, ...], ...]
+    metrics: ReadMetrics
     index_report: tuple[str, ...] = ()
-    facts: frozenset[str] = frozenset()  # of the files that were opened, see PlanRequests
-    num_files: int = 0  # files that tasks read, at least in part
-    whole_bytes: int = 0  # of these files
-    # of these files, by url; incomplete if they are more than `packing.MOST_VERSIONS`
+    facts: frozenset[str] = frozenset()
+    num_files: int = 0
+    whole_bytes: int = 0
     versions: Mapping[str, Validator | None] = field(default_factory=dict)
-    num_rows: int = 0  # rows that tasks read; those of unopened files count only if the listing knows their number
-    prices: Prices  # of the store, as planning has measured them
-    unopened: int = 0  # how many of these files were planned without opening them
-    # Files that may not match are planned whole, since none of a sample was ruled out. Rows and bytes are those of the
-    # sample, extrapolated: only an engine's own reader can take such a plan.
+    num_rows: int = 0
+    prices: Prices
+    unopened: int = 0
     is_sampled: bool = False
 
     def __len__(self) -> int:
@@ -154,8 +168,11 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         return not self.unopened and STORED_OTHERWISE not in self.facts
 
     async def check_versions(self, session: Session, folder: str) -> None:
-        """Look at the files again, which are in the folder with the url ``folder``, before another reader than the
-        tasks reads them. They must be no more than ``packing.MOST_VERSIONS``.
+        """Check that the files still have their planned versions, before another reader than the tasks reads them.
+
+        Args:
+            session: a session of this process, which lists the files.
+            folder: url of the folder of all files, which must be no more than ``packing.MOST_VERSIONS``.
 
         Raises:
             ObjectChangedError: a file does not have its planned version.
@@ -178,22 +195,31 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
                 )
 
     def encoded(self) -> list[bytes]:
-        """Return the ``data`` of each task, for :func:`asyncpq.distributed.scan_tasks.read_task`."""
+        """Return the ``data`` of each task, for :func:`read_task`."""
         return [pack_task(pieces) for pieces in self.pieces]
 
     def one_task(self) -> bytes:
-        """Return the data of a task that reads what all tasks read."""
+        """Return the ``data`` of one task that reads what all tasks read, for :func:`read_task`."""
         return pack_task([piece for pieces in self.pieces for piece in pieces])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedChunk:
-    """The plan of consecutive files, made by a worker. Picklable."""
+    """The plan of consecutive files, made by a worker. Picklable.
+
+    Attributes:
+        pieces: what tasks read of the files, encoded.
+        versions: of the files that tasks read, by url.
+        num_rows: number of rows that tasks read.
+        learnt: statistics of the opened footers, by column and url, with which the planner rules out files later.
+        facts: as in :class:`ScanTasks`.
+        metrics: cost of the worker's planning.
+    """
 
     pieces: tuple[TaskPiece, ...]
-    versions: Mapping[str, Validator | None]  # of the files that tasks read, by url
+    versions: Mapping[str, Validator | None]
     num_rows: int
-    learnt: Mapping[str, Mapping[str, Learnt]]  # statistics of footers, by column and url
+    learnt: Mapping[str, Mapping[str, Learnt]]
     facts: frozenset[str]
     metrics: ReadMetrics
 
@@ -211,6 +237,9 @@ class PlannedChunk:
         """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files.
 
         Args:
+            scan: what all tasks of the scan share.
+            files: consecutive files of the dataset.
+            session: a session of the worker.
             skips: leave out bad files.
             num_files: files of the whole plan, which tell how large the pieces may be.
             task_bytes: as in :func:`plan_tasks`.
@@ -307,7 +336,7 @@ async def scan_of(
             hint="Open it: dataset = await session.open_dataset(url).",
         )
     state = state_of(dataset)
-    request, output = await dataset.scan_request(columns, where)
+    request, output = await scan_request(dataset, columns, where)
     return TaskScan.of(
         state,
         columns=None if request.columns is None else tuple(request.columns),
@@ -338,7 +367,12 @@ async def plan_tasks(
         jobs: plans very many files on workers. None: this process plans all files.
         may_sample: open a sample of the files first, and no others if it rules out nothing.
         opens_all: open all files that may match, for their ``facts``; then ``may_sample`` is false.
-        limits: as in :func:`plan_scan`.
+        limits: ``task_bytes``, ``most_tasks``, ``parallelism`` and ``work_folder``, as in :func:`plan_scan`.
+
+    Raises:
+        InvalidOptionError: a limit is invalid; or the plan is too large to be sent, and the work folder cannot be
+            written.
+        AsyncpqError: a file cannot be opened.
     """
     check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample", "opens_all"))
     sizes = {"task_bytes": 64 * MIB, "most_tasks": 100_000, "parallelism": 1}

@@ -133,30 +133,50 @@ class TaskScan:
 
     An engine that reads files by rules of its own has a subclass with other :meth:`requests`, :meth:`tables` and
     :meth:`batch_schema`.
+
+    Attributes:
+        url: url of the dataset, without secrets.
+        description: a few words on the dataset, with the version of a table.
+        view: which files the scan sees: "listed", "snapshot" (of an index) or "table".
+        schema: the dataset's columns.
+        fields: the table's columns; None if columns are matched by name.
+        variants: other ways in which files have the columns.
+        columns: names, dotted paths or ordinals of the columns to read; None for all.
+        output: schema of the batches; None if an engine that converts them does not say it.
+        batch_size: maximum rows of a batch.
+        where: rows for which it is not true may be left out; times are absolute. None: all rows.
+        unifier: checks the files' schemas; None if they may differ.
+        skips: leave out bad files, instead of failing.
+        skips_missing: leave out files that do not exist.
+        settings: the session of the workers.
+        again: how to plan again, for hints of errors.
     """
 
-    #: How to plan again, for hints of errors.
     again: ClassVar[str] = "Call plan_scan() again."
 
-    url: str  # of the dataset
+    url: str
     description: str
     view: str
-    schema: pa.Schema  # the dataset's
-    fields: tuple[TableField, ...] | None  # the table's; None if columns are matched by name
-    variants: tuple[tuple[TableField, ...], ...] = ()  # other ways in which files have the columns
-    columns: tuple[str | int, ...] | None  # columns to read; None for all
-    output: pa.Schema | None = None  # of the batches; None if an engine that converts them does not say it
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    variants: tuple[tuple[TableField, ...], ...] = ()
+    columns: tuple[str | int, ...] | None
+    output: pa.Schema | None = None
     batch_size: int = DEFAULT_BATCH_SIZE
-    where: Expression | None = None  # rows for which it is not true may be left out; times are absolute
-    unifier: SchemaUnifier | None = None  # checks the files' schemas; None if they may differ
-    skips: bool = False  # leave out bad files, instead of failing
-    skips_missing: bool = False  # leave out files that do not exist
+    where: Expression | None = None
+    unifier: SchemaUnifier | None = None
+    skips: bool = False
+    skips_missing: bool = False
     settings: workers.WorkerSettings
 
     @classmethod
     def of(cls, state: DatasetState, **own: Any) -> Self:
-        """Return the scan of an open dataset, such as an :class:`asyncpq.distributed.EngineDataset`. ``own``: the other
-        attributes, ``columns`` and ``settings`` at least, and those that differ from the dataset's."""
+        """Return the scan of an open dataset.
+
+        Args:
+            state: the dataset, such as an :class:`asyncpq.distributed.EngineDataset`.
+            own: the other attributes, ``columns`` and ``settings`` at least, and those that differ from the dataset's.
+        """
         known: dict[str, Any] = {
             "url": state.url,
             "description": state.source.description,
@@ -196,10 +216,14 @@ class TaskScan:
         batch_size: int = 0,
         combine_rows: int = 0,
     ) -> RecordBatchStream:
-        """Return the stream of the rows of ``files``.
+        """Return the stream of the rows of ``files``, which is entered with ``async with``.
 
-        ``batch_size``: maximum rows of a batch; 0: that of the scan. ``combine_rows``: small tables are combined to
-        tables of about this number of rows; 0 leaves them as they are.
+        Args:
+            state: the dataset, as :meth:`state` returns it.
+            operation: counts the cost of the read.
+            files: the files to read, and the request for each.
+            batch_size: maximum rows of a batch; 0: that of the scan.
+            combine_rows: small tables are combined to tables of about this number of rows; 0 leaves them as they are.
         """
         schema = self.batch_schema()
         return RecordBatchStream(

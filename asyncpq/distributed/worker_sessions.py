@@ -144,10 +144,16 @@ def run_on_worker(
     *,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Run ``work`` with this process's session for ``settings``, and return its result.
+    """Run ``work`` with this process's session for ``settings``, wait for it, and return its result.
 
-    If the store refuses the credentials and ``settings`` have new ones now, ``work`` runs a second time, unless
-    ``repeatable()`` returns False. Raises CredentialsError if there are none, or the store refused them.
+    Args:
+        settings: how the session is opened; calls with equal settings share it.
+        work: gets the session, and returns a coroutine, which runs in the session's loop. If the store refuses the
+            credentials and ``settings`` have new ones now, it runs a second time.
+        repeatable: returns whether ``work`` may run a second time.
+
+    Raises:
+        CredentialsError: there are no credentials, or the store refused them.
     """
 
     def once(session: ProcessSession) -> Iterator[T]:
@@ -215,7 +221,8 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchS
 
 
 def worker_counts() -> dict[str, int]:
-    """Return the summed counts of all reads of this process's open sessions that have ended."""
+    """Return the summed counts of all reads of this process's open sessions that have ended, by their names in
+    :class:`asyncpq.ReadMetrics`."""
     with _changed:
         of_all = [session.counts() for session in _sessions.values()]
     names = dict.fromkeys(name for counted in of_all for name in counted)
@@ -309,7 +316,8 @@ def _renewed(settings: WorkerSettings, session: ProcessSession, refusal: Credent
 
 
 def close_workers() -> None:
-    """Close all sessions of the process that no call is using."""
+    """Close all sessions that tasks have opened in this process and that no call is using. A later task opens a new
+    one."""
     with _changed:
         closing = [key for key, session in _sessions.items() if not session.users]
         sessions = [_sessions.pop(key) for key in closing] if _process == os.getpid() else []

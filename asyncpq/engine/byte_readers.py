@@ -67,8 +67,8 @@ class ByteReader:
             return await present_version(source, RequestContext(operation.metrics))
 
     async def pinned(self, url: str, validator: Validator) -> ObjectVersion:
-        """Return the version of an object that ``validator`` identifies, without a request. Reads of it fail if the
-        object is replaced."""
+        """Return the version of an object that ``validator`` identifies, without a request. Reads of it raise
+        ObjectChangedError if the object is replaced."""
         async with self._operation("open", url) as (source, _):
             source.handle.learn(validator)
             return source.object_version(validator)

@@ -300,12 +300,16 @@ def box_predicate(column: str, corners: Sequence[object]) -> Expression:
 
 
 class _Col:
-    """Return the column ``name``; a nested leaf is named by its dotted path, such as ``"address.city"``."""
+    """Return the column ``name``, for conditions such as ``col("id") == 42``: its comparisons and methods return an
+    :class:`asyncpq.Expression` (docs/filter.md). A nested leaf is named by its dotted path, such as
+    ``"address.city"``."""
 
     __slots__ = ()
 
     def __call__(self, name: str) -> Column:
-        """Return the column ``name``; a nested leaf is named by its dotted path, such as ``"address.city"``."""
+        """Return the column ``name``, for conditions such as ``col("id") == 42``: its comparisons and methods return an
+        :class:`asyncpq.Expression` (docs/filter.md). A nested leaf is named by its dotted path, such as
+        ``"address.city"``."""
         return Column(name)
 
     def __repr__(self) -> str:

@@ -362,7 +362,8 @@ class AccessPlan:
         return not self.is_all and not self.is_none
 
     def resolve(self, row_group_rows: Sequence[int] | RowGroupLayout) -> ResolvedAccess:
-        """Return the rows of each row group that may be read, counted from the row group's first row.
+        """Return the rows of each row group that may be read: a mapping from the ordinals of row groups with such rows
+        to half-open ranges of rows, counted from the row group's first row.
 
         Args:
             row_group_rows: the number of rows of each row group of the file.

@@ -586,7 +586,8 @@ def _moment(value: int, logical: LogicalType, per_second: int) -> str | None:
 
 
 class InspectionReport(dict[str, Any], Generic[D_co]):
-    """The layout of a file, or of a dataset's files: a dict of JSON values (docs/cli.md)."""
+    """The layout of a file, or of a dataset's files, as :meth:`asyncpq.File.inspect` and
+    :meth:`asyncpq.Dataset.inspect` return it: a dict of JSON values (docs/cli.md)."""
 
     def to_dict(self) -> D_co:
         """Return the report as a JSON document."""

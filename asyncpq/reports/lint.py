@@ -644,7 +644,8 @@ def _segment(plain: float, size: float, whole_bytes: int) -> tuple[int, float]:
 
 
 class LintReport(dict[str, Any]):
-    """The findings of a ``lint``: a dict of JSON values (docs/cli.md)."""
+    """The findings that :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint` return: a dict of JSON values
+    (docs/cli.md)."""
 
     def to_dict(self) -> Lint:
         """Return the report as a JSON document."""

@@ -48,7 +48,8 @@ _MAX_CHUNKS = 20_000  # column chunks of a file whose page indexes are fetched f
 
 
 class WhyReport:
-    """The report on one read: its requests, bytes and seconds, the reason for each, and what would make it faster."""
+    """The report on one read: its requests, bytes and seconds, the reason for each, and what would make it faster. Made
+    by :meth:`asyncpq.File.why` and :meth:`asyncpq.Dataset.why`."""
 
     def __init__(self, document: Why) -> None:
         self._document = document

@@ -53,7 +53,7 @@ class PlannedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a read of one file. No data has been fetched.
+    """The plan of a read of one file, made by :meth:`asyncpq.File.plan`. No data has been fetched.
 
     Attributes:
         url, version: the object and its version.

@@ -1,9 +1,18 @@
 """Test support for projects that use asyncpq: shipped, and covered by the version promise (docs/testing.md).
 
-`object_server` is an S3 server in the test's process, with faults. `stores` wraps a session's stores to
+`object_server` is an S3 server in the test's process, with the faults of `faults`. `stores` wraps a session's stores to
 record, delay or fail their calls. A contract is a set of checks that every implementation of an interface must pass:
 the `*_contract` modules check your own stores, cache tiers, index backends and catalogs. `traces` records and replays
 the accesses of a memory cache.
+
+Attributes:
+    CATALOGUE: functions by the name of a fault; each gets a :class:`Scene` and returns a :class:`Fault`. Those that
+        stall never answer: bound them with timeouts.
+    STORE_CHECKS: coroutine functions, each of which gets a new :class:`StoreStorage` whose object "key" holds
+        ``store_contract.DATA``, and raises AssertionError if the store breaks the contract.
+    STORE_WRITE_CHECKS: the same for stores that can be written.
+    CACHE_TIER_CHECKS: the same for cache tiers; each gets a new, empty :class:`TierStorage`.
+    BACKEND_CHECKS: the same for index backends; each gets a function that opens yours, on a new, empty storage.
 """
 
 from __future__ import annotations
@@ -11,7 +20,8 @@ from __future__ import annotations
 from asyncpq.testing.backend_contract import BACKEND_CHECKS
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, FolderStorage, ServerStorage, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
-from asyncpq.testing.object_server import CATALOGUE, Answer, Fault, LoggedRequest, ObjectServer, Scene, ServedObject
+from asyncpq.testing.faults import CATALOGUE, Fault, Scene
+from asyncpq.testing.object_server import Answer, LoggedRequest, ObjectServer, ServedObject
 from asyncpq.testing.store_contract import STORE_CHECKS, STORE_WRITE_CHECKS, StoreStorage, filesystem_storage
 from asyncpq.testing.stores import (
     FaultStore,

@@ -1,12 +1,9 @@
-"""An S3 server in the test's own process, with faults on request.
+"""An S3 server in the test's own process, with faults on request (``faults``).
 
 It keeps objects in memory and speaks enough HTTP/1.1 and path-style S3 for any client: GET, HEAD, PUT, DELETE,
 multipart uploads, Range with suffixes, If-Match, If-None-Match, ETag, Last-Modified, ListObjectsV2 and S3's XML errors.
 The XML API of Google Cloud Storage is the same, but for the header of a PUT that only creates, which is understood,
 too. It checks no signatures and listens on the loopback interface only. Not for production.
-
-A fault of the catalogue :data:`CATALOGUE` affects the first request only. With ``dataclasses.replace(fault, after=2)``
-it skips two requests first, with ``replace(fault, times=None)`` it affects all requests.
 """
 
 from __future__ import annotations
@@ -25,179 +22,50 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from types import MappingProxyType
 from typing import cast
 from urllib.parse import parse_qsl, quote_plus, unquote
 from xml.sax.saxutils import escape
 
-from asyncpq.errors import InvalidOptionError
 from asyncpq.objects.loop_threads import Portal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """A fault that the server injects into its answers, and the requests that the fault affects.
-
-    A fault matches requests by ``method``, ``path`` and ``ranged``. It skips the first ``after`` matches, affects the
-    next ``times`` and then ends. Only the first fault of a server's list that affects a request applies.
-
-    Raises:
-        InvalidOptionError: a field has an invalid value, or has no effect without another field.
-    """
-
-    method: str | None = None  # "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any
-    path: str | None = None  # part of the request's path; None for any
-    ranged: bool | None = None  # True for requests with a Range header only, False for those without; None for any
-    after: int = 0  # matches that pass before the fault begins
-    times: int | None = 1  # matches that it affects; None never ends
-    latency_s: float = 0.0  # delay of the answer
-    status: int | None = None  # answer with this HTTP status and the S3 error document of ``code``
-    code: str = "InternalError"  # an empty one sends no body
-    # extra response headers, added to any answer; None as a value removes a header
-    headers: dict[str, str | None] | None = None
-    retry_after_s: float | None = None  # a Retry-After header for ``status``
-    truncate: int | None = None  # close the connection after this many body bytes
-    reset: bool = False  # with ``truncate``: reset (RST) instead of closing
-    hang_up: bool = False  # close the connection instead of answering
-    stall_headers: bool = False  # never answer
-    stall_body: bool = False  # send ``truncate`` bytes of the body (default 0), then nothing more
-    drip_s: float | None = None  # send the body one byte at a time, with this pause between bytes
-    flood_header_bytes: int = 0  # send this many bytes of made-up header lines before the answer's own
-    shift_range: int = 0  # added to both ends of Content-Range
-    length_delta: int = 0  # added to Content-Length (the body stays as it is)
-    surplus: int = 0  # add this many bytes to the body (remove, if negative), and adjust Content-Length
-    ignore_range: bool = False  # answer 200 with the whole object
-    range_200: bool = False  # answer 200 with the range and its Content-Range
-    ignore_if_match: bool = False  # answer as if there were no If-Match
-    no_suffix: bool = False  # answer 416 to a suffix range
-    unknown_size: bool = False  # write ``*`` for the size in Content-Range
-    etag: str | None = None  # "none" sends no ETag, "weak" a weak one, "other" a wrong one
-    chunked: bool = False  # send the body in chunks, without Content-Length
-    gzip: bool = False  # compress the body, with Content-Encoding
-    slow_down_200: bool = False  # an S3 SlowDown error in a 200 response
-    html_200: bool = False  # an HTML page in a 200 response
-    redirect: str | None = None  # redirect to this url
-    redirect_status: int = 302  # with ``redirect``: 301, 302, 303, 307 or 308
-    region: str | None = None  # the bucket's region: refuse requests that are signed for another one
-    skew_s: float = 0.0  # the server's clock is this far ahead; refuse requests that are more than 900 s off
-    replace_with: bytes | None = None  # put these bytes as the object's new version before answering
-    replace_after: bytes | None = None  # the same after answering
-    keep_modified: bool = False  # the new version has the old one's Last-Modified
-    delete: bool = False  # delete the object before answering
-    delete_after: bool = False  # the same after answering
-    endless_listing: bool = False  # answer each LIST with its first page, and say that more follow
-    ignore_start_after: bool = False  # answer a LIST as if there were no start-after
-    ignore_if_none_match: bool = False  # let a PUT that should only create replace the object
-    lose_answer: bool = False  # execute the request, then close the connection instead of answering
-
-    def __post_init__(self) -> None:
-        if self.etag not in (None, "none", "weak", "other"):
-            raise InvalidOptionError(f'etag={self.etag!r}: must be "none", "weak" or "other"')
-        if self.status is not None and self.status not in range(100, 600):
-            raise InvalidOptionError(f"status={self.status!r}: must be an HTTP status from 100 to 599")
-        if self.truncate is not None and self.truncate < 0:
-            raise InvalidOptionError(f"truncate={self.truncate!r}: must be a number of bytes, 0 or more")
-        if self.status is None and (self.retry_after_s is not None or self.code != "InternalError"):
-            raise InvalidOptionError("code and retry_after_s require status, the HTTP status of the answer")
-        if self.redirect_status not in (301, 302, 303, 307, 308):
-            raise InvalidOptionError(f"redirect_status={self.redirect_status!r}: must be 301, 302, 303, 307 or 308")
-        if self.redirect is None and self.redirect_status != 302:
-            raise InvalidOptionError("redirect_status requires redirect, the url to redirect to")
-        if self.reset and self.truncate is None:
-            raise InvalidOptionError("reset requires truncate", hint="Fault(truncate=0, reset=True) resets at once.")
-
-    def matches(self, method: str, path: str, ranged: bool) -> bool:
-        """Return whether the fault matches a request. ``ranged``: the request has a Range header."""
-        return self.method in (None, method) and (self.path or "") in path and self.ranged in (None, ranged)
-
-    def applies(self, seen: int) -> bool:
-        """Return whether the fault affects a matching request. ``seen``: the number of matching requests before it."""
-        return seen >= self.after and (self.times is None or seen < self.after + self.times)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """Values that the faults in ``CATALOGUE`` need, such as another version of the object."""
-
-    other: bytes  # another version of the object; one of equal size is the hardest to notice
-    location: str  # the object's url, for a redirect loop
-    elsewhere: str  # a url on another host, which is followed over HTTP
-    part_bytes: int = 100  # length at which truncated bodies end
-    drip_s: float = 0.5  # pause between two bytes of a slow body
-    retry_after_s: float = 86_400.0  # value of a huge Retry-After
-
-
-#: Faults by name. Those that stall never answer: bound them with timeouts.
-CATALOGUE: Mapping[str, Callable[[Scene], Fault]] = MappingProxyType(
-    {
-        # the connection
-        "closed before the answer": lambda _: Fault(hang_up=True),
-        "truncated body": lambda scene: Fault(truncate=scene.part_bytes),
-        "reset (RST) mid-body": lambda scene: Fault(truncate=scene.part_bytes, reset=True),
-        "chunked body cut": lambda scene: Fault(chunked=True, truncate=scene.part_bytes),
-        "stall before headers": lambda _: Fault(stall_headers=True),
-        "stall mid-body": lambda scene: Fault(stall_body=True, truncate=scene.part_bytes),
-        "one byte at a time": lambda scene: Fault(drip_s=scene.drip_s),
-        # wrong answers
-        "header flood": lambda _: Fault(flood_header_bytes=1 << 20),
-        "200 for a Range": lambda _: Fault(ignore_range=True),
-        "200 with the range": lambda _: Fault(range_200=True),
-        "Content-Range shifted": lambda _: Fault(shift_range=1),
-        "Content-Length too long": lambda _: Fault(length_delta=1, truncate=1 << 40),
-        "Content-Length too short": lambda _: Fault(length_delta=-1),
-        "body longer than the range": lambda _: Fault(surplus=1),
-        "body shorter than the range": lambda _: Fault(surplus=-1),
-        "unrequested gzip": lambda _: Fault(gzip=True),
-        "HTML page with 200": lambda _: Fault(html_200=True),
-        "416": lambda _: Fault(status=416, code="InvalidRange"),
-        # refusals
-        "500": lambda _: Fault(status=500),
-        "503 SlowDown": lambda _: Fault(status=503, code="SlowDown"),
-        "503 with a huge Retry-After": lambda scene: Fault(
-            status=503, code="SlowDown", retry_after_s=scene.retry_after_s
-        ),
-        "429": lambda _: Fault(status=429, code=""),
-        "408 RequestTimeout": lambda _: Fault(status=408, code="RequestTimeout"),
-        "SlowDown inside a 200": lambda _: Fault(slow_down_200=True),
-        "403 ExpiredToken": lambda _: Fault(status=403, code="ExpiredToken"),
-        "403 AccessDenied": lambda _: Fault(status=403, code="AccessDenied"),
-        "302 to another host": lambda scene: Fault(redirect=scene.elsewhere),
-        "redirect loop": lambda scene: Fault(redirect=scene.location),
-        "redirect without Location": lambda _: Fault(status=302, code=""),
-        # versions
-        "replaced": lambda scene: Fault(replace_with=scene.other),
-        "replaced, If-Match ignored": lambda scene: Fault(replace_with=scene.other, ignore_if_match=True),
-        "replaced, same size and time": lambda scene: Fault(replace_with=scene.other, keep_modified=True),
-        "replaced mid-body": lambda scene: Fault(truncate=scene.part_bytes, replace_after=scene.other),
-        "another ETag": lambda _: Fault(etag="other"),
-        "weak ETag": lambda _: Fault(etag="weak"),
-        "no ETag": lambda _: Fault(etag="none"),
-        "deleted": lambda _: Fault(delete=True),
-        "deleted mid-body": lambda scene: Fault(truncate=scene.part_bytes, delete_after=True),
-    }
-)
+from asyncpq.testing.faults import Fault
 
 
 @dataclass(slots=True)
 class ServedObject:
-    """One object of the server: its bytes, and the ETag and time that identify its version."""
+    """One object of the server: its bytes, and the ETag and time that identify its version.
+
+    Attributes:
+        data: the object's bytes.
+        etag: the ETag, quotes included.
+        modified: time of the last change, in seconds since 1970.
+    """
 
     data: bytes
-    etag: str  # verbatim, quotes included
-    modified: float  # seconds since 1970
+    etag: str
+    modified: float
 
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request and its outcome."""
+    """One request and its outcome.
+
+    Attributes:
+        method: the HTTP method, such as "GET".
+        path: decoded, with its leading slash: "/bucket/key".
+        target: path and query as sent.
+        headers: headers of the request, with lower-case names.
+        body: body of the request.
+        status: HTTP status of the answer; 0 until it is answered.
+        sent: number of body bytes of the answer.
+    """
 
     method: str
-    path: str  # decoded, with its leading slash
-    target: str  # as sent, query included
-    headers: dict[str, str]  # with lower-case names
+    path: str
+    target: str
+    headers: dict[str, str]
     body: bytes = field(default=b"", repr=False)
-    status: int = 0  # of the answer; 0 until answered
-    sent: int = 0  # body bytes of the answer
+    status: int = 0
+    sent: int = 0
 
     @property
     def range(self) -> str | None:
@@ -207,7 +75,13 @@ class LoggedRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """An HTTP answer. The connection adds the headers Content-Length and Date."""
+    """An HTTP answer. The connection adds the headers Content-Length and Date.
+
+    Attributes:
+        status: HTTP status.
+        headers: headers by name.
+        body: the body's bytes.
+    """
 
     status: int
     headers: dict[str, str]
@@ -445,21 +319,30 @@ class ObjectServer:
 
     Run the server in a running loop (``async with ObjectServer() as server``) or in a thread of its own
     (``with ObjectServer.in_thread() as server``).
+
+    Attributes:
+        port: the server's port; 0 until it is started: the system chooses one.
+        latency_s: delay of each answer, in seconds.
+        page_keys: maximum number of keys and folders in a page of a listing.
+        creates: honour If-None-Match of a PUT; False replaces the object, as some servers do.
+        before: gets each request before it is answered, and may change its path; an answer that it returns is sent.
+        objects: the objects by "bucket/key".
+        buckets: names of the buckets that exist, empty ones too.
+        log: all requests, in order of arrival.
     """
 
     def __init__(self, *, port: int = 0, latency_s: float = 0.0) -> None:
-        self.port: int = port  # 0 until it is started: the system chooses a port
-        self.latency_s = latency_s  # delay of each answer
-        self.page_keys = 1000  # maximum number of keys and folders in a page of a listing
-        self.creates = True  # honour If-None-Match of a PUT; False replaces the object, as some servers do
-        #: Gets each request before it is answered, and may change its path; an answer that it returns is sent.
+        self.port: int = port
+        self.latency_s = latency_s
+        self.page_keys = 1000
+        self.creates = True
         self.before: Callable[[LoggedRequest], Answer | None] = lambda request: None
-        self.objects: dict[str, ServedObject] = {}  # by "bucket/key"
-        self.buckets: set[str] = set()  # buckets that exist, empty ones too
+        self.objects: dict[str, ServedObject] = {}
+        self.buckets: set[str] = set()
         self._uploads = Uploads(lambda path, data, etag: self.put(path, data, etag=etag))
         self._faults: Sequence[Fault] | FaultHook = []
         self._seen: dict[int, int] = {}  # matched requests, by the fault's position
-        self.log: list[LoggedRequest] = []  # all requests, in order of arrival
+        self.log: list[LoggedRequest] = []
         self._server: asyncio.Server | None = None
         self._connections = _Connections()
 
@@ -481,7 +364,14 @@ class ObjectServer:
         }
 
     def put(self, path: str, data: bytes, *, etag: str | None = None, modified: float | None = None) -> ServedObject:
-        """Store an object. ``path``: "bucket/key". ``etag``: default the quoted MD5. ``modified``: default now."""
+        """Store an object, and return it.
+
+        Args:
+            path: "bucket/key".
+            data: the object's bytes.
+            etag: the ETag, quotes included; None for the quoted MD5.
+            modified: time of the last change, in seconds since 1970; None for now.
+        """
         tag = etag_of(data) if etag is None else etag
         served = ServedObject(bytes(data), tag, time.time() if modified is None else modified)
         self.objects[path] = served
@@ -489,7 +379,7 @@ class ObjectServer:
         return served
 
     def delete(self, path: str) -> None:
-        """Delete an object. A missing object is no error."""
+        """Delete the object "bucket/key". A missing object is no error."""
         self.objects.pop(path, None)
 
     @property
@@ -537,7 +427,15 @@ class ObjectServer:
     @classmethod
     @contextlib.contextmanager
     def in_thread(cls, *, port: int = 0, latency_s: float = 0.0) -> Iterator[ObjectServer]:
-        """Run a server with its own event loop and thread, for clients that block."""
+        """Run a server with its own event loop and thread, for clients that block.
+
+        Args:
+            port: port to listen on; 0: the system chooses one.
+            latency_s: delay of each answer, in seconds.
+
+        Returns:
+            A context manager of the started server, which it closes.
+        """
         server = cls(port=port, latency_s=latency_s)
         portal = Portal("asyncpq-object-server", server.close)
         try:

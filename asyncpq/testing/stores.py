@@ -43,28 +43,44 @@ def wrap_store(session: Session, url: str, wrap: Callable[[base.Store], W]) -> W
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """One fetch of a session from a store."""
+    """One fetch of a session from a store.
 
-    url: str  # without secrets
-    start: int  # first byte; a tail has start = -length and stop = 0
+    Attributes:
+        url: url of the object, without secrets.
+        start: first byte; a fetch of the object's end has start = -length and stop = 0.
+        stop: end of the range, exclusive.
+        pinned: whether the fetch names a version.
+        purpose, round: as in :class:`asyncpq.metrics.RequestRecord`.
+        scan: whether a scan makes the fetch, and not a lookup.
+    """
+
+    url: str
+    start: int
     stop: int
-    pinned: bool  # the fetch names a version
-    purpose: Purpose  # as in the request's record; so are round and scan
+    pinned: bool
+    purpose: Purpose
     round: int
     scan: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StoreWrite:
-    """One write of a session to a store."""
+    """One write of a session to a store.
 
-    name: str  # the store's method: "put_object", "create_object", "put_file", "create_stream", "delete_objects"
-    urls: tuple[str, ...]  # the objects
-    length: int = 0  # bytes of the content, where known
+    Attributes:
+        name: the store's method: "put_object", "create_object", "put_file", "create_stream" or "delete_objects".
+        urls: urls of the objects.
+        length: bytes of the content; 0 where it is not known.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    length: int = 0
 
 
 class WrappedStore:
-    """A base class: passes each fetch to ``inner`` through :meth:`around`, each write through :meth:`around_write`.
+    """A base class for stores of a test: passes each fetch to the store ``inner`` through :meth:`around`, each write
+    through :meth:`around_write`. :func:`wrap_store` puts one into a session.
 
     Implements :class:`asyncpq.storage.base.WritableStore`.
     """
@@ -73,11 +89,13 @@ class WrappedStore:
         self.inner = inner
 
     async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
-        """Return the result of a fetch. Override to change it; ``await fetch()`` calls ``inner``."""
+        """Return the result of a fetch, which ``call`` describes. Override to change it; ``await fetch()`` calls
+        ``inner``."""
         return await fetch()
 
     async def around_write(self, call: StoreWrite, write: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a write. Override to change it; ``await write()`` calls ``inner``."""
+        """Return the result of a write, which ``call`` describes. Override to change it; ``await write()`` calls
+        ``inner``."""
         return await write()
 
     async def open_object(self, url: str) -> base.StoredObject:
@@ -142,7 +160,11 @@ class WrappedStore:
 
 
 class RecordingStore(WrappedStore):
-    """A store that records each fetch in ``calls``, in order, failed fetches included."""
+    """A store that records each fetch in ``calls``, in order, failed fetches included.
+
+    Attributes:
+        calls: the fetches, one :class:`StoreCall` each.
+    """
 
     def __init__(self, inner: base.Store) -> None:
         super().__init__(inner)
@@ -154,7 +176,8 @@ class RecordingStore(WrappedStore):
 
 
 class LatencyStore(WrappedStore):
-    """A store that delays each fetch by ``latency_s`` seconds, plus the time of its bytes at ``bandwidth_bytes_s``."""
+    """A store that delays each fetch by ``latency_s`` seconds, plus the time of its bytes at ``bandwidth_bytes_s``
+    bytes per second."""
 
     def __init__(self, inner: base.Store, *, latency_s: float = 0.030, bandwidth_bytes_s: float = 100e6) -> None:
         super().__init__(inner)
@@ -170,13 +193,21 @@ class LatencyStore(WrappedStore):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
     """Makes fetches fail: of those whose url contains ``path``, the first ``after`` succeed, and the next ``times``
-    fail."""
+    fail.
 
-    path: str | None = None  # part of the url; None for any
+    Attributes:
+        path: part of the url; None for any.
+        after: number of fetches that succeed before the fault begins.
+        times: number of fetches that fail; None: all further ones.
+        error: type of the error that is raised.
+        stall: never answer, instead of raising.
+    """
+
+    path: str | None = None
     after: int = 0
-    times: int | None = 1  # None never ends
-    error: type[StoreError] = TransportError  # the error to raise
-    stall: bool = False  # never answer instead
+    times: int | None = 1
+    error: type[StoreError] = TransportError
+    stall: bool = False
 
 
 class FaultStore(WrappedStore):

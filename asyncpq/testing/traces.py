@@ -28,13 +28,21 @@ _SCHEMA = pa.schema(
 
 
 class Access(NamedTuple):
-    """One access to a memory cache."""
+    """One access to a memory cache.
+
+    Attributes:
+        operation: the cache's method: "get", "put", "offer" or "discard".
+        key: the key's number, by first appearance: a trace contains no names of objects.
+        kind: the kind of the value, such as "page", "offset_index", "pointer" or "version".
+        weight: bytes of a value that is put or offered, without the cache's overhead; otherwise 0.
+        scan: whether a scan made the access.
+    """
 
     operation: Operation
-    key: int  # the key's number, by first appearance: a trace contains no names of objects
-    kind: str  # the kind of the value, such as "page", "offset_index", "pointer" or "version"
-    weight: int  # bytes of a value that is put or offered, without the cache's overhead; otherwise 0
-    scan: bool  # a scan made the access
+    key: int
+    kind: str
+    weight: int
+    scan: bool
 
 
 class RecordingCache(MemoryCache):
@@ -127,19 +135,28 @@ class Cache(Protocol):
 
 @dataclass(slots=True)
 class HitRate:
-    """The hit rate of a cache, among those accesses that a cache without a limit would answer."""
+    """The hit rate of a cache, among those accesses that a cache without a limit would answer.
 
-    requests: int = 0  # number of accesses
+    Attributes:
+        requests: number of accesses.
+        hits: number of hits.
+        bytes: weight of all accesses.
+        hit_bytes: weight of the hits.
+    """
+
+    requests: int = 0
     hits: int = 0
-    bytes: int = 0  # weight of all accesses
-    hit_bytes: int = 0  # weight of the hits
+    bytes: int = 0
+    hit_bytes: int = 0
 
     @property
     def of_requests(self) -> float:
+        """Share of the accesses that are hits, from 0 to 1; 1 without any access."""
         return self.hits / self.requests if self.requests else 1.0
 
     @property
     def of_bytes(self) -> float:
+        """Share of the weight that hits have, from 0 to 1; 1 without any weight."""
         return self.hit_bytes / self.bytes if self.bytes else 1.0
 
     def count(self, weight: int, hit: bool) -> None:
@@ -160,7 +177,8 @@ class Replay(NamedTuple):
 
 
 def replay(trace: Iterable[Access], cache: Cache) -> Replay:
-    """Repeat the accesses of ``trace`` on ``cache``, and return the hit rates.
+    """Repeat the accesses of ``trace`` on ``cache``, a new :class:`asyncpq.MemoryCache` or another class with its
+    methods, and return the hit rates.
 
     A miss where the recording had a hit puts the value again, like a fetch. Accesses before the first put miss in every
     cache and are not counted.

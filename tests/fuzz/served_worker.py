@@ -22,7 +22,8 @@ import pyarrow as pa
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import ObjectServer
-from asyncpq.testing.object_server import Answer, Fault, LoggedRequest, answer_list
+from asyncpq.testing.faults import Fault
+from asyncpq.testing.object_server import Answer, LoggedRequest, answer_list
 from tests.fuzz import index_cases, listing_cases
 from tests.leaks import peak_bytes
 

@@ -35,7 +35,8 @@ from asyncpq.storage.s3.key_listing import (
     parse_page,
     skip,
 )
-from asyncpq.testing.object_server import Fault, ServedObject, answer_list
+from asyncpq.testing.faults import Fault
+from asyncpq.testing.object_server import ServedObject, answer_list
 
 SERVED = ServedObject(b"", '"etag"', 0.0)
 
