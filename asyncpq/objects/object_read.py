@@ -324,9 +324,13 @@ class ObjectRead(Generic[V]):
             return
         budget.take(size)
         self._ahead_bytes, self._ahead_round = size, self.metrics.rounds + 1
-        self._ahead = [_Ahead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
-        for item in self._ahead:
-            item.task.add_done_callback(_retrieved)
+        ahead: list[_Ahead] = []
+        for start, stop in ranges:
+            flight, measured = self._start_alone(start, stop)
+            task = spawn(self._fetched_alone(flight, measured))
+            task.add_done_callback(partial(_ended_alone, flight))
+            ahead.append(_Ahead(start, stop, task))
+        self._ahead = ahead
 
     async def end_ahead(self) -> None:
         """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
@@ -339,17 +343,28 @@ class ObjectRead(Generic[V]):
         size, self._ahead_bytes = self._ahead_bytes, 0
         self.source.runtime.budget.release(size)
 
-    async def _fetch_alone(self, start: int, stop: int) -> _Fetched:
-        """Fetch one byte range, or join its running fetch."""
+    def _start_alone(self, start: int, stop: int) -> tuple[Flight[_Fetched], MeasuredRound | None]:
+        """Start to fetch one byte range, or join its running fetch. Return the flight, joined, and what measures its
+        request if it is this read's.
+
+        The flight begins before its task does: a task that looked for it later would find the parts that are cut out of
+        its own range, and wait for itself.
+        """
         source, metrics, key = self.source, self.metrics, self.version.key("part", start, stop)
-        ranges, part_bytes = self._ranges([key])
-        flights, context = source.runtime.flights, RequestContext(metrics, self.scan, self._ahead_round, "data")
-        fetch = partial(self._fetch, ranges, part_bytes, context, _AT_ONCE)
-        running: Flight[_Fetched] | None = flights.get(key)
-        flight = running or flights.start((key,), fetch)
+        flight: Flight[_Fetched] | None = source.runtime.flights.get(key)
+        measured: MeasuredRound | None = None
+        if flight is None:
+            ranges, part_bytes = self._ranges([key])
+            context = RequestContext(metrics, self.scan, self._ahead_round, "data")
+            fetch = partial(self._fetch, ranges, part_bytes, context, _AT_ONCE)
+            measured = MeasuredRound(source, metrics.log, [stop - start], part_bytes)
+            flight = source.runtime.flights.start((key,), fetch)
         flight.join()
-        measured = None if running else MeasuredRound(source, metrics.log, [stop - start], part_bytes)
-        metrics.wait_begins()
+        return flight, measured
+
+    async def _fetched_alone(self, flight: Flight[_Fetched], measured: MeasuredRound | None) -> _Fetched:
+        """Return what ``flight`` has fetched, for this read."""
+        self.metrics.wait_begins()
         try:
             fetched = await flight.wait()
             if measured is not None:
@@ -357,8 +372,7 @@ class ObjectRead(Generic[V]):
         finally:
             if measured is not None:
                 measured.close()
-            flight.leave()
-            metrics.wait_ends()
+            self.metrics.wait_ends()
         # a response to a request from before this read validates by its age alone
         return fetched._replace(validated=fetched.validated and flight.began >= self.began)
 
@@ -388,15 +402,16 @@ class ObjectRead(Generic[V]):
             ranges, part_bytes = self._ranges(list(keys))
             context = RequestContext(self.metrics, self.scan, self.round, "data")
             return await self._fetch(ranges, part_bytes, context, _AT_ONCE)
-        ((_, whole),), validated = item.task.result().data.items(), item.task.result().validated
-        used_once, view = ("part",) if self.admit else ("part", "page"), memoryview(whole)
+        fetched = item.task.result()  # of another read's flight, it may have other parts, too
+        view = memoryview(fetched.data[self.version.key("part", item.start, item.stop)])
+        used_once = ("part",) if self.admit else ("part", "page")
         data: dict[ContentKey, bytes | memoryview] = {}
         for key in keys:
             part = view[key.start - item.start : key.stop - item.start]
             data[key] = part if key.kind in used_once else bytes(part)
         if self.admit:
             self._keep_pages(data)
-        return _Fetched(data, validated)
+        return _Fetched(data, fetched.validated)
 
     # -- freshness ------------------------------------------------------------------------------------
 
@@ -672,8 +687,10 @@ def _told(arrivals: Arrivals, flights: Iterable[Flight[_Fetched]]) -> Iterator[N
             task.remove_done_callback(tell)
 
 
-def _retrieved(task: asyncio.Task[_Fetched]) -> None:
-    """Retrieve the task's exception, which asyncio would log if nobody takes what it fetches."""
+def _ended_alone(flight: Flight[_Fetched], task: asyncio.Task[_Fetched]) -> None:
+    """Leave the flight that ``task`` has waited for, and retrieve the task's exception, which asyncio would log if
+    nobody takes what it fetches."""
+    flight.leave()
     if not task.cancelled():
         task.exception()
 
