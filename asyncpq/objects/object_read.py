@@ -332,6 +332,11 @@ class ObjectRead(Generic[V]):
             ahead.append(_Ahead(start, stop, task))
         self._ahead = ahead
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether ranges are left that :meth:`fetch_ahead` has begun and nobody has taken."""
+        return bool(self._ahead)
+
     async def end_ahead(self) -> None:
         """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
         Idempotent."""

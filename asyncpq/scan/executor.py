@@ -179,7 +179,9 @@ class OneFile:
             operation.progress("read", done, total, "rows")
 
     async def done(self, file: OneFile) -> None:
-        """Do nothing: the plan is kept for reports about the scan."""
+        """End what was fetched ahead of the plan in vain. The plan is kept for reports about the scan."""
+        if self.plan is not None and self.plan.file_scan.read.is_ahead:
+            await self.close()
 
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
         """Plan the object's new version after a change, or plan without the page index that was wrong. Raises other

@@ -237,6 +237,66 @@ async def test_what_is_fetched_ahead_ends_with_a_failed_plan(
         assert not s._runtime.flights._flights
 
 
+@pytest.mark.parametrize("verb", ["read", "lookup", "scan"])
+async def test_what_is_fetched_ahead_in_vain_ends_with_the_read(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """As where the whole plan decides for two rounds, or memory has the pages meanwhile."""
+    begun: list[object] = []
+
+    def takes_none(read: Any, keys: Any) -> tuple[dict[Any, Any], Any]:
+        begun.extend(read._ahead)
+        return {}, keys
+
+    monkeypatch.setattr(ObjectRead, "_take_ahead", takes_none)
+    limits = {"round_bytes": MIB if verb == "lookup" else 0}
+    async with session(server, limits=limits) as s:
+        file = await s.open_file(URL)
+        before = len(asyncio.all_tasks())
+        server.faults = [Fault(latency_s=30, times=2)]
+        if verb == "read":
+            await file.read(["id"], where=FILTERS[0][0])
+        elif verb == "lookup":
+            await file.lookup({"user": KEYS[7]}, columns=["id"])
+        else:
+            assert (await rows(file, FILTERS[0][0], ["id"])).num_rows
+        assert begun
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        assert len(asyncio.all_tasks()) <= before
+        assert not s._runtime.flights._tasks
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled"])
+async def test_what_is_fetched_ahead_ends_with_a_read_that_ends_once_it_is_planned(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    checks = asyncio.Event()
+
+    async def check(*_: object) -> None:
+        checks.set()
+        if how == "fails":
+            raise asyncpq.CorruptFileError("made up")
+        await asyncio.sleep(30)
+
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        monkeypatch.setattr("asyncpq.scan.file_planner.check_arrow_schema", check)
+        file._version.arrow_schema_checked = False
+        before = len(asyncio.all_tasks())
+        server.faults = [Fault(latency_s=30, times=None)]
+        reading = asyncio.ensure_future(file.read(["id"], where=FILTERS[0][0]))
+        await checks.wait()
+        if how == "is cancelled":
+            reading.cancel()
+        with pytest.raises((asyncpq.CorruptFileError, asyncio.CancelledError)):
+            await reading
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        assert len(asyncio.all_tasks()) <= before
+        assert not s._runtime.flights._tasks
+
+
 @pytest.mark.faults
 async def test_an_error_of_the_first_requests_is_the_read_s_error(server: ObjectServer) -> None:
     async with session(server, retry=asyncpq.RetryOptions(max_attempts=1)) as s:
