@@ -326,7 +326,11 @@ async def test_a_chunk_that_is_fetched_ahead_whole_is_not_waited_for_by_itself(
     server.put(
         "lake/chunks.parquet",
         parquet_bytes(
-            pa.table({"id": keys}), row_group_size=280_000, compression="none", use_dictionary=False, write_page_index=True
+            pa.table({"id": keys}),
+            row_group_size=280_000,
+            compression="none",
+            use_dictionary=False,
+            write_page_index=True,
         ),
     )
     limits = {"unit_bytes": 2 * MIB, "round_bytes": 64 * MIB}
