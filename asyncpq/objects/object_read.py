@@ -189,6 +189,7 @@ class ObjectRead(Generic[V]):
         prices: of requests and bytes at the server, for all of the read.
         current: the version is known to be the object's, as far as the cache policy asks.
         tiers: cache tiers outside this process to use; None if there are none.
+        ahead: ranges that :meth:`fetch_ahead` has begun and nobody has taken, in the order of their bytes.
     """
 
     source: ObjectSource
@@ -204,7 +205,7 @@ class ObjectRead(Generic[V]):
     prices: Prices = field(init=False)
     current: bool = field(init=False)
     tiers: Tiers | None = field(init=False)
-    _ahead: Sequence[_Ahead] = field(default=(), init=False)  # in the order of their bytes
+    ahead: Sequence[_Ahead] = field(default=(), init=False)
     _ahead_bytes: int = field(default=0, init=False)  # taken from the budget for them
     _ahead_round: int = field(default=0, init=False)  # the dependency step of their requests
 
@@ -330,17 +331,12 @@ class ObjectRead(Generic[V]):
             task = spawn(self._fetched_alone(flight, measured))
             task.add_done_callback(partial(_ended_alone, flight))
             ahead.append(_Ahead(start, stop, task))
-        self._ahead = ahead
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether ranges are left that :meth:`fetch_ahead` has begun and nobody has taken."""
-        return bool(self._ahead)
+        self.ahead = ahead
 
     async def end_ahead(self) -> None:
         """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
         Idempotent."""
-        ahead, self._ahead = self._ahead, ()
+        ahead, self.ahead = self.ahead, ()
         self._release_ahead()
         await end_tasks([item.task for item in ahead])
 
@@ -384,16 +380,16 @@ class ObjectRead(Generic[V]):
     def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[_Ahead, list[ContentKey]], list[ContentKey]]:
         """Divide ``keys`` into the parts that are fetched ahead, by range, and the others. A range of which the last
         part is taken is let go."""
-        starts = [item.start for item in self._ahead]
+        starts = [item.start for item in self.ahead]
         taken: dict[_Ahead, list[ContentKey]] = {}
         others: list[ContentKey] = []
         for key in keys:
-            item = self._ahead[max(bisect_right(starts, key.start) - 1, 0)]
+            item = self.ahead[max(bisect_right(starts, key.start) - 1, 0)]
             if item.start <= key.start and key.stop <= item.stop:
                 taken.setdefault(item, []).append(key)
             else:
                 others.append(key)
-        self._ahead = [item for item in self._ahead if item not in taken or taken[item][-1].stop < item.stop]
+        self.ahead = [item for item in self.ahead if item not in taken or taken[item][-1].stop < item.stop]
         return taken, others
 
     async def _cut_ahead(self, item: _Ahead, keys: Sequence[ContentKey]) -> _Fetched:
@@ -549,7 +545,7 @@ class ObjectRead(Generic[V]):
         if no other flight is waited for."""
         source = self.source
         flights, measured, ahead = source.runtime.flights, None, dict[_Ahead, list[ContentKey]]()
-        if self._ahead:
+        if self.ahead:
             ahead, missing = self._take_ahead(missing)
         waits: dict[Flight[_Fetched], list[ContentKey]]
         waits, rest = flights.split(missing)

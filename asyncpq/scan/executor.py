@@ -180,7 +180,7 @@ class OneFile:
 
     async def done(self, file: OneFile) -> None:
         """End what was fetched ahead of the plan in vain. The plan is kept for reports about the scan."""
-        if self.plan is not None and self.plan.file_scan.read.is_ahead:
+        if self.plan is not None and self.plan.file_scan.read.ahead:
             await self.close()
 
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:

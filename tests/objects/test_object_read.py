@@ -173,7 +173,7 @@ async def test_parts_of_ranges_fetched_ahead_are_not_fetched_again(server: Objec
         ]
         assert len(server.log) == 3
         assert set(first.asked) == set(first.fetched) == set(keys[:4])
-        assert not read._ahead
+        assert not read.ahead
         assert [session._runtime.memory.get(key) for key in keys] == [DATA[start:stop] for start, stop in edges]
 
 

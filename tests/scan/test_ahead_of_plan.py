@@ -199,7 +199,7 @@ async def test_others_plan_all_row_groups_first(
 
         def counted(read: Any, parts: Any) -> None:
             fetch_ahead(read, parts)
-            begun.extend(read._ahead)
+            begun.extend(read.ahead)
 
         monkeypatch.setattr(ObjectRead, "fetch_ahead", counted)
         if case == "plan":
@@ -245,7 +245,7 @@ async def test_what_is_fetched_ahead_in_vain_ends_with_the_read(
     begun: list[object] = []
 
     def takes_none(read: Any, keys: Any) -> tuple[dict[Any, Any], Any]:
-        begun.extend(read._ahead)
+        begun.extend(read.ahead)
         return {}, keys
 
     monkeypatch.setattr(ObjectRead, "_take_ahead", takes_none)
