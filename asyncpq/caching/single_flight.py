@@ -23,13 +23,14 @@ T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """One running fetch (``task``) and the number of reads that wait for it. ``began`` is ``time.monotonic()`` at the
-    fetch's first step; infinite until then."""
+    """One running fetch (``task``, set by :meth:`SingleFlight.start`) and the number of reads that wait for it.
+    ``began`` is ``time.monotonic()`` at the fetch's first step; infinite until then."""
 
     __slots__ = ("_gates", "_waiters", "began", "forget", "task")
 
-    def __init__(self, task: asyncio.Task[T]) -> None:
-        self.task: asyncio.Task[T] = task
+    task: asyncio.Task[T]
+
+    def __init__(self) -> None:
         self.began: float = math.inf
         self._waiters = 0
         self._gates: list[_Gate] = []
@@ -141,7 +142,8 @@ class SingleFlight:
     def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
         """Start ``fetch`` and return its flight, registered under all of ``keys``. The caller joins the flight before
         awaiting anything."""
-        not_begun: list[Flight[T]] = []
+        flight: Flight[T] = Flight()
+        not_begun = [flight]
 
         async def begin() -> T:
             # taken out, since a task that fails holds its frames, which would hold the flight and so the task
@@ -149,9 +151,8 @@ class SingleFlight:
             return await fetch()
 
         context = None if work_owner.get() is None else shared_context()
-        task = asyncio.get_running_loop().create_task(begin(), context=context)
-        flight = Flight(task)
-        not_begun.append(flight)
+        # an eager task factory takes the first step at once
+        flight.task = task = asyncio.get_running_loop().create_task(begin(), context=context)
         names = tuple(keys)
         for key in names:
             self._flights[key] = flight

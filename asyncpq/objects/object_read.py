@@ -345,14 +345,20 @@ class ObjectRead(Generic[V]):
     async def _fetch_alone(self, start: int, stop: int) -> bytes | memoryview:
         """Fetch one byte range, or join its running fetch; return its bytes."""
         source, metrics, key = self.source, self.metrics, self.version.key("part", start, stop)
-        ranges, part_bytes = self._ranges([key])
-        flights, context = source.runtime.flights, RequestContext(metrics, self.scan, self._ahead_round, "data")
-        fetch = partial(self._fetch, ranges, part_bytes, context, _AT_ONCE)
-        running: Flight[_Fetched] | None = flights.get(key)
-        flight = running or flights.start((key,), fetch)
+        flight: Flight[_Fetched] | None = source.runtime.flights.get(key)
+        measured: MeasuredRound | None = None
+        if flight is None:
+            ranges, part_bytes = self._ranges([key])
+            context = RequestContext(metrics, self.scan, self._ahead_round, "data")
+            fetch = partial(self._fetch, ranges, part_bytes, context, _AT_ONCE)
+            measured = MeasuredRound(source, metrics.log, [stop - start], part_bytes)
+            flight = source.runtime.flights.start((key,), fetch)
         flight.join()
-        measured = None if running else MeasuredRound(source, metrics.log, [stop - start], part_bytes)
-        metrics.wait_begins()
+        return flight, measured
+
+    async def _fetched_alone(self, flight: Flight[_Fetched], measured: MeasuredRound | None) -> _Fetched:
+        """Return what ``flight`` has fetched, for this read."""
+        self.metrics.wait_begins()
         try:
             fetched = await flight.wait()
             if measured is not None:
@@ -360,8 +366,7 @@ class ObjectRead(Generic[V]):
         finally:
             if measured is not None:
                 measured.close()
-            flight.leave()
-            metrics.wait_ends()
+            self.metrics.wait_ends()
         # a response to a request from before this read validates by its age alone
         self.current |= fetched.validated and flight.began >= self.began
         return fetched.data[key]

@@ -147,10 +147,14 @@ class ScanPlanner:
             except ObjectChangedError as error:
                 await self.changed(error, restartable=True)
             else:
-                if not plan.version.arrow_schema_checked:
-                    await check_arrow_schema(plan.version, self.source.runtime, self.operation)
-                if (trace := self.metrics.trace) is not None and trace.on_plan is not None:
-                    trace.on_plan(self, plan)
+                try:
+                    if not plan.version.arrow_schema_checked:
+                        await check_arrow_schema(plan.version, self.source.runtime, self.operation)
+                    if (trace := self.metrics.trace) is not None and trace.on_plan is not None:
+                        trace.on_plan(self, plan)
+                except BaseException:
+                    await plan.file_scan.read.end_ahead()
+                    raise
                 return plan
 
     async def end_ahead(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from typing import Any
 
@@ -173,3 +174,21 @@ async def test_a_claim_of_a_read_that_fails_or_is_cancelled_ends() -> None:
     assert not held.done()
     held.cancel()
     assert await waits[1]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has no eager tasks")
+async def test_tasks_may_begin_at_once() -> None:
+    asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
+    flights, fetch = SingleFlight(), Fetch()
+    reads = [asyncio.ensure_future(flights.run("key", fetch)) for _ in range(3)]
+    fetch.end.set()
+    assert await asyncio.gather(*reads) == [1, 1, 1]
+    assert flights.get("key") is None
+    flight = flights.start(("other",), fetch)  # its fetch has no need to wait
+    flight.join()
+    assert flight.began < float("inf")
+    assert await flight.wait() == 2
+    flight.leave()
+    await asyncio.sleep(0)
+    assert flights.get("other") is None
+    await flights.close()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -302,6 +303,32 @@ async def test_a_replaced_object_is_read_again(server: ObjectServer) -> None:
         server.put(PATH, written(TABLE.slice(0, 20_000), row_group_size=4000))
         found = await file.lookup({"user": KEYS[:200]}, columns=["id"])
     assert found.num_rows == sum(map(set(KEYS[:200]).__contains__, KEYS[:20_000]))
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+async def test_a_chunk_that_is_fetched_ahead_whole_is_not_waited_for_by_itself(
+    server: ObjectServer, at_once: int
+) -> None:
+    """A short plan gives the event loop no turn between the first request and the unit that needs all of its range."""
+    keys = np.random.default_rng(7).permutation(4 * 280_000)
+    server.put(
+        "lake/chunks.parquet",
+        parquet_bytes(
+            pa.table({"id": keys}),
+            row_group_size=280_000,
+            compression="none",
+            use_dictionary=False,
+            write_page_index=True,
+        ),
+    )
+    limits = {"unit_bytes": 2 * MIB, "round_bytes": 64 * MIB}
+    async with session(server, limits=limits, memory_cache_bytes=4 * MIB) as s:
+        files = [await s.open_file("s3://lake/chunks.parquet") for _ in range(at_once)]
+        async with asyncio.timeout(20):
+            found = await asyncio.gather(*[file.lookup({"id": int(keys[5])}) for file in files])
+        assert [table["id"].to_pylist() for table in found] == [[int(keys[5])]] * at_once
+        assert s._runtime.budget.used == 0
+        assert not s._runtime.flights._tasks
 
 
 @st.composite
