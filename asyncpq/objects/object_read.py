@@ -7,10 +7,8 @@ under one key: a footer, an index, a page, a dictionary or a range of bytes.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import time
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import field
@@ -30,8 +28,7 @@ from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.options import MIB
 from asyncpq.records import NamedTuple, dataclass
 from asyncpq.storage.base import RangeResult, RequestContext
-from asyncpq.storage.threads import end_tasks, results_of
-from asyncpq.waiting import wait_futures
+from asyncpq.storage.threads import results_of
 
 
 class MeasuredRound:
@@ -149,15 +146,6 @@ class Arrivals(Protocol):
         """Take ``parts``, which have come. A later call may have some of them again."""
 
 
-class RangeAhead(NamedTuple):
-    """A byte range that is fetched before the read is planned (:meth:`ObjectRead.fetch_ahead`), and the task that
-    returns its bytes."""
-
-    start: int
-    stop: int
-    task: asyncio.Task[bytes | memoryview]
-
-
 class Parts(NamedTuple):
     """The bytes of the requested parts, and where they came from."""
 
@@ -189,7 +177,6 @@ class ObjectRead(Generic[V]):
         prices: of requests and bytes at the server, for all of the read.
         current: the version is known to be the object's, as far as the cache policy asks.
         tiers: cache tiers outside this process to use; None if there are none.
-        ahead: what :meth:`fetch_ahead` has begun and :meth:`fetch` has not taken yet, in the order of the bytes.
     """
 
     source: ObjectSource
@@ -205,9 +192,6 @@ class ObjectRead(Generic[V]):
     prices: Prices = field(init=False)
     current: bool = field(init=False)
     tiers: Tiers | None = field(init=False)
-    ahead: Sequence[RangeAhead] = field(default=(), init=False)
-    _ahead_bytes: int = field(default=0, init=False)  # taken from the budget for them
-    _ahead_round: int = field(default=0, init=False)  # the dependency step of their requests
 
     def __post_init__(self) -> None:
         source = self.source
@@ -224,9 +208,7 @@ class ObjectRead(Generic[V]):
         # so large a count or take would evict entries that lookups use
         self.probation = self.scan or 0 < memory < num_bytes * _LARGE_SHARE
         self.admit = not self.probation or num_bytes < memory
-        self.round = self._ahead_round or self.metrics.rounds + 1
-        if self._ahead_bytes:
-            self._release_ahead()
+        self.round = self.metrics.rounds + 1
 
     # -- parts --------------------------------------------------------------------------------------
 
@@ -309,100 +291,6 @@ class ObjectRead(Generic[V]):
             memory.discard(key)
             if holder := self.version.kept_chunks.holder(key.start, key.stop):
                 memory.discard(holder)
-
-    # -- before the plan is complete ----------------------------------------------------------------
-
-    def fetch_ahead(self, ranges: Sequence[ByteRange]) -> None:
-        """Begin to fetch byte ranges of the first units, before the read is planned: :meth:`fetch` takes the parts that
-        lie in them. Nothing is fetched if the budget of bytes has no room.
-
-        The bytes count against the budget until the read is :meth:`planned`, whose units take them from it then. What
-        is not taken ends with :meth:`end_ahead`, or once it has come.
-        """
-        budget, spawn = self.source.runtime.budget, self.source.runtime.spawn
-        size = sum([stop - start for start, stop in ranges])
-        if budget.used + size > budget.limit:
-            return
-        budget.take(size)
-        self._ahead_bytes, self._ahead_round = size, self.metrics.rounds + 1
-        self.ahead = [RangeAhead(start, stop, spawn(self._fetch_alone(start, stop))) for start, stop in ranges]
-        for item in self.ahead:
-            item.task.add_done_callback(_retrieved)
-
-    async def end_ahead(self) -> None:
-        """Stop to fetch what :meth:`fetch_ahead` has begun and nobody has taken, and wait until it has ended.
-        Idempotent."""
-        if self._ahead_bytes:
-            self._release_ahead()
-        ahead, self.ahead = self.ahead, ()
-        if ahead:
-            await end_tasks([item.task for item in ahead])
-
-    def _release_ahead(self) -> None:
-        size, self._ahead_bytes = self._ahead_bytes, 0
-        self.source.runtime.budget.release(size)
-
-    async def _fetch_alone(self, start: int, stop: int) -> bytes | memoryview:
-        """Fetch one byte range, or join its running fetch; return its bytes."""
-        source, metrics, key = self.source, self.metrics, self.version.key("part", start, stop)
-        flight: Flight[_Fetched] | None = source.runtime.flights.get(key)
-        measured: MeasuredRound | None = None
-        if flight is None:
-            ranges, part_bytes = self._ranges([key])
-            context = RequestContext(metrics, self.scan, self._ahead_round, "data")
-            fetch = partial(self._fetch, ranges, part_bytes, context, _AT_ONCE)
-            measured = MeasuredRound(source, metrics.log, [stop - start], part_bytes)
-            flight = source.runtime.flights.start((key,), fetch)
-        flight.join()
-        return flight, measured
-
-    async def _fetched_alone(self, flight: Flight[_Fetched], measured: MeasuredRound | None) -> _Fetched:
-        """Return what ``flight`` has fetched, for this read."""
-        self.metrics.wait_begins()
-        try:
-            fetched = await flight.wait()
-            if measured is not None:
-                measured.ended()
-        finally:
-            if measured is not None:
-                measured.close()
-            self.metrics.wait_ends()
-        # a response to a request from before this read validates by its age alone
-        self.current |= fetched.validated and flight.began >= self.began
-        return fetched.data[key]
-
-    def _take_ahead(self, keys: Sequence[ContentKey]) -> tuple[dict[RangeAhead, list[ContentKey]], list[ContentKey]]:
-        """Divide ``keys`` into the parts that are fetched ahead, by range, and the others. A range of which the last
-        part is taken is let go."""
-        starts = [item.start for item in self.ahead]
-        taken: dict[RangeAhead, list[ContentKey]] = {}
-        others: list[ContentKey] = []
-        for key in keys:
-            item = self.ahead[max(bisect_right(starts, key.start) - 1, 0)]
-            if item.start <= key.start and key.stop <= item.stop:
-                taken.setdefault(item, []).append(key)
-            else:
-                others.append(key)
-        ends = {max([key.stop for key in parts]) for parts in taken.values()}
-        self.ahead = [item for item in self.ahead if item.stop not in ends]
-        return taken, others
-
-    async def _cut_ahead(self, item: RangeAhead, keys: Sequence[ContentKey]) -> _Fetched:
-        """Return the parts ``keys`` of a range that is fetched ahead. They validate nothing for reads that join this
-        flight: the range may have been requested before these reads began."""
-        try:
-            await wait_futures((item.task,))
-        except asyncio.CancelledError:
-            item.task.cancel()
-            raise
-        if item.task.cancelled():  # by the read that began it, and has ended; another waits for these parts, too
-            ranges, part_bytes = self._ranges(list(keys))
-            context = RequestContext(self.metrics, self.scan, self.round, "data")
-            return await self._fetch(ranges, part_bytes, context, _AT_ONCE)
-        whole = RangeResult(item.task.result(), item.start, self.version.validator)
-        cut_out = partial(self._cut_out, keys, [whole])
-        parts = await self.source.runtime.off_loop(cut_out, len(keys) // PARTS_A_STEP)
-        return _Fetched(parts, validated=False)
 
     # -- freshness ------------------------------------------------------------------------------------
 
@@ -501,10 +389,25 @@ class ObjectRead(Generic[V]):
         """Fetch ``missing`` and add the parts to ``found``: join fetches that run already, start the others, and wait
         for all. ``arrivals`` is told of each fetch that ends. Return the keys of the fetches that this call started.
         """
-        waits, started, measured = self._begin(missing, context, arrivals is not None)
-        metrics = self.metrics
+        source, metrics = self.source, self.metrics
+        waits: dict[Flight[_Fetched], list[ContentKey]]
+        waits, rest = source.runtime.flights.split(missing)
+        for flight in waits:
+            flight.join()
+        measured = None
         metrics.wait_begins()
         try:
+            if rest:
+                ranges, part_bytes = self._ranges(rest)
+                sizes = [stop - start for start, stop, _ in ranges]
+                if not waits and not source.is_here:
+                    measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
+                turns = _AT_ONCE if arrivals is None else _Turns(self.prices, sizes)
+                for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
+                    keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
+                    flight = source.runtime.flights.start(keys, partial(self._fetch, task, part_bytes, context, turns))
+                    flight.join()
+                    waits[flight] = keys
             if arrivals is None:
                 await landing(waits)
             else:
@@ -525,38 +428,7 @@ class ObjectRead(Generic[V]):
             for flight in waits:
                 flight.leave()
             metrics.wait_ends()
-        return started
-
-    def _begin(
-        self, missing: Sequence[ContentKey], context: RequestContext, in_turns: bool
-    ) -> tuple[dict[Flight[_Fetched], list[ContentKey]], list[ContentKey], MeasuredRound | None]:
-        """Join the fetches of ``missing`` that run already, and start the others. Return three results: the flights,
-        all joined, with the keys of each; the keys of those that this call started; and what measures their requests,
-        if no other flight is waited for."""
-        source = self.source
-        flights, measured, ahead = source.runtime.flights, None, dict[RangeAhead, list[ContentKey]]()
-        if self.ahead:
-            ahead, missing = self._take_ahead(missing)
-        waits: dict[Flight[_Fetched], list[ContentKey]]
-        waits, rest = flights.split(missing)
-        for item, keys in ahead.items():
-            waits[flights.start(keys, partial(self._cut_ahead, item, keys))] = keys
-        for flight in waits:
-            flight.join()
-        started = [*rest, *itertools.chain.from_iterable(ahead.values())]
-        if not rest:
-            return waits, started, None
-        ranges, part_bytes = self._ranges(rest)
-        sizes = [stop - start for start, stop, _ in ranges]
-        if not waits and not source.is_here:
-            measured = MeasuredRound(source, self.metrics.log, sizes, part_bytes)
-        turns = _Turns(self.prices, sizes) if in_turns else _AT_ONCE
-        for task in _tasks(ranges) if source.is_here else [[item] for item in ranges]:
-            keys = task[0].keys if len(task) == 1 else [key for item in task for key in item.keys]
-            flight = flights.start(keys, partial(self._fetch, task, part_bytes, context, turns))
-            flight.join()
-            waits[flight] = keys
-        return waits, started, measured
+        return rest
 
     def _ranges(self, keys: list[ContentKey]) -> tuple[list[_Range], int]:
         """Merge the parts to the ranges to fetch. Return these, and the size in bytes to which longer ones are cut."""
@@ -625,14 +497,14 @@ class ObjectRead(Generic[V]):
         """Cut the parts ``keys`` out of ``results``, the responses for adjacent ranges, and return them by key."""
         parts: dict[ContentKey, bytes | memoryview]
         if len(results) == 1:
-            data, start = results[0].data, results[0].start
-            if len(keys) > 1 or len(data) > keys[0].stop - keys[0].start:
+            data, start = results[0].data, keys[0].start
+            if len(keys) > 1:
                 data = memoryview(data)
             # What is used once, together, is a view. What is kept is copied: a view keeps the whole response in memory.
             used_once = ("part",) if self.admit else ("part", "page")
             parts = {}
             for key in keys:
-                part = data[key.start - start : key.stop - start]
+                part = data if len(keys) == 1 else data[key.start - start : key.stop - start]
                 parts[key] = part if key.kind in used_once else bytes(part)
         else:
             parts = {key: _joined(results, key) for key in keys}
@@ -676,12 +548,6 @@ def _told(arrivals: Arrivals, flights: Iterable[Flight[_Fetched]]) -> Iterator[N
     finally:
         for task in tasks:
             task.remove_done_callback(tell)
-
-
-def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Retrieve the task's exception, which asyncio would log if nobody takes what it fetches."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _tasks(ranges: Sequence[_Range]) -> list[list[_Range]]:

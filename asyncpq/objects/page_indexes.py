@@ -8,7 +8,7 @@ learnt from a chunk with a page that begins inside a row, or whose pages depend 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, TypeAlias
@@ -18,7 +18,6 @@ from asyncpq.errors import FormatError
 from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.read_plan import ChunkSpan
 from asyncpq.objects.runtime import INLINE_STEPS
-from asyncpq.objects.source import Tail
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.chunk_pages import WRONG_UNCOMPRESSED_SIZE
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces
@@ -106,23 +105,6 @@ class PageIndexes:
             await runtime.off_loop(partial(self._bound_all, bounded), steps)
         elif bounded:
             self._bound_all(bounded)
-
-    def in_tail(self, requests: Iterable[IndexRequest]) -> bool:
-        """Whether none of these page indexes is parsed yet, and all came with the object's first GET."""
-        version, memory = self.read.version, self.read.source.runtime.memory
-        tail: Tail | None = memory.get(version.tail_key, scan=True)
-        if tail is None or version.made:
-            return False
-        keys: list[ContentKey] = []
-        for request in requests:
-            place = (request.row_group, request.leaf)
-            chunk = version.chunks.get(place) or indexed_chunk(version, *place)
-            if not chunk.has_index:
-                return False
-            keys.append(chunk.locations)
-            if request.bounds and chunk.bounds is not None:
-                keys.append(chunk.bounds)
-        return all(key.start >= tail.start for key in keys) and not any(memory.get_many(keys, scan=True))
 
     def _bound_all(self, bounded: Sequence[tuple[IndexRequest, IndexedChunk, Any]]) -> None:
         for request, chunk, known in bounded:

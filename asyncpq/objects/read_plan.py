@@ -70,7 +70,6 @@ DECODED_AHEAD = 4
 # Of so many rows, the filter compares dictionaries before indices are expanded, and pages of texts are searched for its
 # literals before they are decoded.
 MANY_ROWS = 32_768
-_RANGES_A_UNIT: Final = 4  # that are fetched before the plan is complete
 # Row groups that share a unit, since each takes the event loop some 20 microseconds.
 _MOST_PIECES: Final = 512
 
@@ -200,12 +199,6 @@ class RowGroupPlan(NamedTuple):
     columns: tuple[ColumnPlan, ...]  # the leaves to read, those of the filter first
     filtered: bool  # whether the filter must see the rows
 
-    def large_chunks(self) -> list[ColumnPlan]:
-        """Return the filter's columns of which all pages are read, and many: they may come as chunks."""
-        if not self.filtered:
-            return []
-        return [item for item in self.columns if item.predicate and item.num_bytes >= PART_BYTES and item.is_whole]
-
 
 class RowGroupPiece(NamedTuple):
     """The rows and pages of one row group that belong to one unit (see the module)."""
@@ -296,28 +289,6 @@ class FetchPlan:
         if pieces:
             units.append(Unit(tuple(pieces), size))
         return units
-
-    def first_ranges(self, units: int, unit_bytes: int) -> list[ByteRange]:
-        """Return few byte ranges, sorted and disjoint, with what the first ``units`` units fetch first. Each page, or
-        slice of a chunk, lies in one of them. Most take one request."""
-        prices = self.prices._replace(max_requests=_RANGES_A_UNIT)
-        ranges: list[ByteRange] = []
-        for unit in self.units(unit_bytes)[:units]:
-            spans = sorted([(item.start, item.stop) for piece in unit.pieces for item in piece.items])
-            begins = {start for start, _ in prices.merge(spans)}
-            for start, stop in spans:
-                if start in begins or stop - ranges[-1].start > prices.most_part_bytes:
-                    ranges.append(ByteRange(start, stop))
-                else:
-                    ranges[-1] = ByteRange(ranges[-1].start, stop)
-        ranges.sort()
-        disjoint = ranges[:1]
-        for item in ranges[1:]:  # units of one row group read through small gaps, where others have pages
-            if item.start < disjoint[-1].stop:
-                disjoint[-1] = ByteRange(disjoint[-1].start, max(item.stop, disjoint[-1].stop))
-            else:
-                disjoint.append(item)
-        return disjoint
 
 
 def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | None, late_rounds: int) -> Estimates:

@@ -145,7 +145,7 @@ class OneFile:
     async def alone(self) -> OneFile:
         """Plan and return this file: it is the only one of the scan."""
         if self.plan is None:
-            self.plan = await self.planner.prepare(scan=self.scan, reads=True)
+            self.plan = await self.planner.prepare(scan=self.scan)
             self._schema = self.plan.shape.schema
         return self
 
@@ -179,9 +179,7 @@ class OneFile:
             operation.progress("read", done, total, "rows")
 
     async def done(self, file: OneFile) -> None:
-        """End what is fetched ahead of the plan and was not read. The plan is kept for reports about the scan."""
-        if self.planner.read is not None and self.planner.read.ahead:  # most lookups have none
-            await self.planner.end_ahead()
+        """Do nothing: the plan is kept for reports about the scan."""
 
     async def failed(self, file: OneFile, error: AsyncpqError, *, given_out: bool) -> bool:
         """Plan the object's new version after a change, or plan without the page index that was wrong. Raises other
@@ -199,8 +197,7 @@ class OneFile:
         """Do nothing: the file's handle stays open."""
 
     async def close(self) -> None:
-        """End what is fetched ahead of the plan; the file's handle stays open."""
-        await self.planner.end_ahead()
+        """Do nothing: the file's handle stays open."""
 
 
 @dataclass(slots=True, eq=False)

@@ -4,9 +4,6 @@ This module decides whether the data of a read are fetched in one round or in tw
 sends all range GETs at once. Two rounds fetch the filter's columns first, then only those pages of the other columns
 that hold matching rows; they are chosen if the bytes that this may save outweigh the second round.
 
-The first row groups are planned, and their data requested, before the page indexes of the others are parsed
-(``FetchPlanner._fetch_ahead``). Such a request waits for no estimate: the whole plan would send it, too.
-
 Two column chunks that claim the same bytes are refused if one read asks for both: nothing shows which of them is
 wrong. A read that asks for one of them is unaffected.
 """
@@ -24,7 +21,6 @@ from asyncpq.errors import CorruptFileError
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
 from asyncpq.expressions.analysis import Truth, texts_needed
 from asyncpq.objects.bloom_filters import RowGroupFilters, may_have_filters, row_group_filters
-from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, indexed_chunk
 from asyncpq.objects.prices import Prices
@@ -70,8 +66,6 @@ _NONE: Final = RowRanges.empty()
 _KEPT_GROUPS: Final = 32  # row groups whose index requests are kept for each combination of columns
 _GROUP_STEPS: Final = 0.1  # that a row group takes without its columns
 _PAGES_A_STEP: Final = 64  # are searched and checked in the time of a step of Runtime.off_loop
-_MOST_AHEAD: Final = 16  # row groups that are planned before the others
-_MOST_ESTIMATED: Final = 64  # of which so many, too, decide the number of rounds
 _MOST_TEXTS: Final = 2  # that pages are searched for: each takes half of the time that is saved
 
 
@@ -91,11 +85,9 @@ class FetchPlanner:
     limit: int | None
     rows_only: bool  # matching rows are counted, those that are proven to match from statistics alone
     files: int = 1  # similar ones that the same call reads, this one included
-    reads: bool = False  # the plan will be read, and its first data may be requested before it is complete
 
     async def plan(self) -> FetchPlan:
-        """Return the plan of what to fetch. Fetches the page indexes and Bloom filters that may help. If it fails, the
-        caller ends what is fetched ahead of the plan."""
+        """Return the plan of what to fetch. Fetches the page indexes and Bloom filters that may help."""
         read, version, metrics = self.read, self.read.version, self.read.metrics
         if version.decryption is not None:
             metrics.fall_back("encrypted, whole column chunks are read through pyarrow")
@@ -127,14 +119,12 @@ class FetchPlanner:
         num_chunks = len(to_filter) * ((len(self.columns.leaves) or _GROUP_STEPS) + steps)
         list_indexes = partial(self._index_requests, to_filter, pruned_before=pruned_before)
         wanted = list_indexes() if num_chunks <= INLINE_STEPS else await in_thread(list_indexes)
-        values = None if statistics is None else statistics.values
         indexes = PageIndexes(read)
         if wanted:
-            may_begin = self.reads and len(to_filter) > 1 and self.limit is None and filters is None
-            left = await self._fetch_ahead(indexes, wanted, to_filter, values) if may_begin else wanted
-            await indexes.fetch(left)
+            await indexes.fetch(wanted)
         for locations in indexes.offsets.values():
             num_chunks += len(locations.first_rows) // _PAGES_A_STEP
+        values = None if statistics is None else statistics.values
         make_plans = partial(self._row_group_plans, to_filter, indexes, values)
         groups, late = make_plans() if num_chunks <= INLINE_STEPS else await in_thread(make_plans)
         bloom: BloomReport | None = None
@@ -158,64 +148,6 @@ class FetchPlanner:
             refuse_overlaps(groups, self.read.version.metadata.schema.leaves)
             if place is not None:
                 self.columns.apart.add(place)
-
-    async def _fetch_ahead(
-        self,
-        indexes: PageIndexes,
-        wanted: list[IndexRequest],
-        candidates: Sequence[tuple[int, RowRanges, bool]],
-        values: KnownValues | None,
-    ) -> list[IndexRequest]:
-        """Plan the first row groups, one unit for each thread that decodes, and begin to fetch their first data.
-
-        This is done if their page indexes came with the footer and are not parsed yet: parsing those of the others may
-        take as long as a round trip. Return the index requests that are left.
-
-        The number of rounds is decided as if the others were read whole. If the whole plan decides otherwise, some of
-        the first units' bytes may be fetched in vain.
-        """
-        read, limits, in_thread = self.read, self.read.source.runtime.options.limits, self.read.source.runtime.in_thread
-        if read.tiers is not None or read.source.is_here:
-            return wanted  # other tiers may have the pages; files of this host are there at once
-        units = max(1, limits.decode_threads)
-        ordinals = [ordinal for ordinal, _, _ in candidates[: min(len(candidates) // 2, _MOST_AHEAD)]]
-
-        def first() -> tuple[int, list[IndexRequest]] | None:
-            last = self._last_of_size(ordinals, units * limits.unit_bytes)
-            if last is None:
-                return None  # they are small: the requests of many are sent at once, merged
-            requests = list(itertools.takewhile(lambda request: request.row_group <= last, wanted))
-            return (last, requests) if indexes.in_tail(requests) else None
-
-        few = len(ordinals) * len(self.columns.leaves) <= INLINE_STEPS
-        found = first() if few else await in_thread(first)
-        if found is None:
-            return wanted
-        last, requests = found
-        await indexes.fetch(requests)
-
-        def ranges() -> list[ByteRange]:
-            groups, late = self._row_group_plans(candidates[:_MOST_ESTIMATED], indexes, values)
-            groups = [group for group in groups if group.ordinal <= last]
-            for group in groups:
-                for column in group.large_chunks():
-                    column.streamed = True
-            plan = FetchPlan(tuple(groups), late, read.prices, partial(self._estimates, groups))
-            return plan.first_ranges(units, limits.unit_bytes)
-
-        read.fetch_ahead(await in_thread(ranges))
-        return wanted[len(requests) :]
-
-    def _last_of_size(self, ordinals: Sequence[int], num_bytes: int) -> int | None:
-        """Return the first of these row groups up to which the columns have ``num_bytes`` bytes together; None if all
-        of them have less."""
-        for ordinal in ordinals:
-            for column in self.columns.leaves:
-                chunk = indexed_chunk(self.read.version, ordinal, column.leaf)
-                num_bytes -= chunk.stop - chunk.start
-            if num_bytes <= 0:
-                return ordinal
-        return None
 
     def _row_groups(self) -> tuple[RowRanges, RowGroupPruning | None, list[tuple[int, RowRanges]]]:
         """Return the ordinals of the row groups that may have matching rows; how statistics pruned, None if they were

@@ -43,7 +43,7 @@ from asyncpq.expressions import (
     without_contradictions,
 )
 from asyncpq.expressions.tree import hint_at_text
-from asyncpq.objects.object_read import FileRead, ObjectRead
+from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
@@ -115,7 +115,6 @@ class ScanPlanner:
         # time.monotonic() of a call that has waited for its turn since, for its first plan
         self.asked: float = math.inf
         self.metrics: ReadMetrics = operation.metrics
-        self.read: FileRead | None = None  # of the last plan, complete or not
         where = request.where
         # most lookups have one key, of which nothing can be simplified
         plain = where is None or (type(where) is Comparison and where.value is not None)
@@ -131,40 +130,24 @@ class ScanPlanner:
         :meth:`asyncpq.objects.runtime.Runtime.deadline` does."""
         return self.source.runtime.deadline(self.source.handle.url)
 
-    async def prepare(self, *, scan: bool, reads: bool = False) -> ScanPlan:
+    async def prepare(self, *, scan: bool) -> ScanPlan:
         """Make the plan: resolve names, prune, and choose the pages. Fetches the metadata and indexes that this needs.
-
-        Args:
-            scan: rows are delivered while they are read.
-            reads: the plan will be read, and its first data may be requested before it is complete. The caller calls
-                :meth:`end_ahead` once it has read them, or if this fails.
-        """
+        ``scan``: rows are delivered while they are read."""
         while True:
             try:
-                plan = await self._prepare(scan=scan, reads=reads)
+                plan = await self._prepare(scan=scan)
             except _OtherColumnsError:
                 raise  # the new version is known, and current
             except ObjectChangedError as error:
                 await self.changed(error, restartable=True)
             else:
-                try:
-                    if not plan.version.arrow_schema_checked:
-                        await check_arrow_schema(plan.version, self.source.runtime, self.operation)
-                    if (trace := self.metrics.trace) is not None and trace.on_plan is not None:
-                        trace.on_plan(self, plan)
-                except BaseException:
-                    await plan.file_scan.read.end_ahead()
-                    raise
+                if not plan.version.arrow_schema_checked:
+                    await check_arrow_schema(plan.version, self.source.runtime, self.operation)
+                if (trace := self.metrics.trace) is not None and trace.on_plan is not None:
+                    trace.on_plan(self, plan)
                 return plan
 
-    async def end_ahead(self) -> None:
-        """End what is fetched ahead of the last plan and was not read. Idempotent."""
-        if self.read is not None:
-            await self.read.end_ahead()
-
-    async def _prepare(self, *, scan: bool, reads: bool) -> ScanPlan:
-        if self.read is not None:  # of the plan before
-            await self.end_ahead()
+    async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
         began = min(since, time.monotonic())
         if self.version is None:
@@ -173,7 +156,7 @@ class ScanPlanner:
             # else the read's first GET validates it, or its page indexes were dropped, or its columns were matched
             self.version = await self._renewed(self.version, RequestContext(metrics, scan))
         version = self.version
-        self.read = read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
+        read = ObjectRead(source, version, metrics, scan, probation=scan, began=began, asked=since)
         try:
             view = self.request.view
             if view is not None and view.digest != version.digest:
@@ -199,7 +182,7 @@ class ScanPlanner:
                 covered = partial(self._covered, version, columns, self._where)
                 columns, prune = covered() if few else await source.runtime.in_thread(covered)
             planner = FetchPlanner(
-                read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files, reads
+                read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files
             )
             plan = await planner.plan()
         except AsyncpqError as error:

@@ -19,7 +19,7 @@ from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import QueryShape, RowGroupReader
 from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.page_indexes import indexed_chunk
-from asyncpq.objects.read_plan import Item, RowGroupPlan
+from asyncpq.objects.read_plan import PART_BYTES, Item, RowGroupPlan
 from asyncpq.records import NamedTuple
 
 _SMALL_DICTIONARY = 4096  # bytes, decoded
@@ -75,11 +75,12 @@ class PageKeeper:
         """
         read = self._read
         for group in groups:
-            for column in group.large_chunks():
-                pages = column.spans()
-                some = pages[:: -(-len(pages) // _PROBED_PAGES)]
-                keys = [read.version.key("page", start, stop) for start, stop in some]
-                column.streamed |= not any(self._memory.get_many(keys, scan=True))
+            for column in group.columns:
+                if group.filtered and column.predicate and column.num_bytes >= PART_BYTES and column.is_whole:
+                    pages = column.spans()
+                    some = pages[:: -(-len(pages) // _PROBED_PAGES)]
+                    keys = [read.version.key("page", start, stop) for start, stop in some]
+                    column.streamed |= not any(self._memory.get_many(keys, scan=True))
 
     def reader(self, plan: RowGroupPlan) -> RowGroupReader:
         """Return a new reader of a row group, which reports its decoded pages to this keeper."""

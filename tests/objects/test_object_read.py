@@ -3,8 +3,6 @@ teach what a server's requests and bytes cost; one that is broken off teaches no
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,13 +12,12 @@ import pytest
 
 import asyncpq
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.object_read import MeasuredRound, ObjectRead
 from asyncpq.objects.opening import open_source
 from asyncpq.objects.prices import Burst, Measured, PriceBook
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.storage.base import RequestContext
-from asyncpq.testing import Fault, ObjectServer
+from asyncpq.testing import ObjectServer
 from tests.parquet_bytes import parquet_bytes
 
 URL = "s3://lake/file.parquet"
@@ -55,7 +52,6 @@ async def test_each_part_is_whole_wherever_the_requests_are_cut(server: ObjectSe
         version = await source.version(RequestContext(metrics))
         edges = [4, 5, 1000, 50_000, 70_000, 70_001, 140_000, 200_000, 260_000]
         keys = [version.key("page", start, stop) for start, stop in itertools.pairwise(edges)]
-        gc.collect()  # of tests before this one
         held = pa.total_allocated_bytes()
         server.log.clear()
         parts = await ObjectRead(source, version, metrics, admit=admit).fetch(keys, "data", 2)
@@ -131,89 +127,3 @@ def test_a_round_that_is_broken_off_leaves_no_burst_behind() -> None:
     following = _round(source, [9 * MIB])
     following.ended()
     assert [one.num_bytes for one in source.learned] == [9 * MIB]
-
-
-@pytest.mark.faults
-async def test_errors_of_ranges_that_nobody_takes_are_not_logged(server: ObjectServer) -> None:
-    unseen: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
-    requests, retry = asyncpq.RequestOptions(tail_bytes=4096), asyncpq.RetryOptions(max_attempts=1)
-    async with asyncpq.Session(server.storage_options, requests=requests, retry=retry) as session:
-        runtime = session._runtime
-        source = await open_source(runtime, URL)
-        metrics = ReadMetrics()
-        read = ObjectRead(source, await source.version(RequestContext(metrics)), metrics)
-        server.faults = [Fault(status=503, times=None)]
-        read.fetch_ahead([ByteRange(4, 1000), ByteRange(5000, 6000)])
-        assert runtime.budget.used == 1996
-        await asyncio.wait(list(runtime._tasks))
-        read.planned(0)
-        assert runtime.budget.used == 0
-        assert not runtime.flights._flights
-        del read
-    gc.collect()  # exceptions that nobody looks at are told of when their tasks go
-    assert unseen == []
-
-
-async def test_parts_of_ranges_fetched_ahead_are_not_fetched_again(server: ObjectServer) -> None:
-    """Nor are those that two calls take of one range; parts that lie in none are fetched."""
-    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
-    async with asyncpq.Session(server.storage_options, requests=requests) as session:
-        source = await open_source(session._runtime, URL)
-        metrics = ReadMetrics()
-        version = await source.version(RequestContext(metrics))
-        read = ObjectRead(source, version, metrics)
-        server.log.clear()
-        read.fetch_ahead([ByteRange(4, 1000), ByteRange(5000, 8000)])
-        read.planned(10_000)
-        edges = [(500, 1000), (4, 500), (5000, 6000), (7990, 8010), (6000, 7000), (7000, 8000)]
-        keys = [version.key("page", start, stop) for start, stop in edges]
-        first, second = await asyncio.gather(read.fetch(keys[:4], "data", 2), read.fetch(keys[4:], "data", 2))
-        assert [bytes(part) for part in (first.data | second.data).values()] == [
-            DATA[start:stop] for start, stop in edges
-        ]
-        assert len(server.log) == 3
-        assert set(first.asked) == set(first.fetched) == set(keys[:4])
-        assert not read.ahead
-        assert [session._runtime.memory.get(key) for key in keys] == [DATA[start:stop] for start, stop in edges]
-
-
-async def test_a_range_requested_before_a_read_began_does_not_validate_for_it(server: ObjectServer) -> None:
-    """Though that read joins the fetch that cuts its parts out of the range, which begins later."""
-    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
-    async with asyncpq.Session(server.storage_options, requests=requests) as session:
-        source = await open_source(session._runtime, URL)
-        metrics = ReadMetrics()
-        version = await source.version(RequestContext(metrics))
-        server.log.clear()
-        first = ObjectRead(source, version, metrics)
-        first.fetch_ahead([ByteRange(4, 1000)])
-        first.planned(1000)
-        await asyncio.wait([item.task for item in first.ahead])
-        joining = ObjectRead(source, version, ReadMetrics())
-        key = version.key("page", 4, 500)
-        await asyncio.gather(first.fetch([key], "data", 2), joining.fetch([key], "data", 2))
-        await first.end_ahead()
-        assert len(server.log) == 1
-        assert first.current
-        assert not joining.current
-
-
-async def test_parts_of_a_range_that_another_read_ended_are_fetched(server: ObjectServer) -> None:
-    """The other waits for a part of the range that the read had taken before it ended."""
-    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
-    async with asyncpq.Session(server.storage_options, requests=requests) as session:
-        source = await open_source(session._runtime, URL)
-        metrics = ReadMetrics()
-        version = await source.version(RequestContext(metrics))
-        ending, other = ObjectRead(source, version, metrics), ObjectRead(source, version, ReadMetrics())
-        server.latency_s = 0.2
-        ending.fetch_ahead([ByteRange(4, 1000)])
-        ending.planned(1000)
-        key = version.key("page", 4, 500)
-        fetches = [asyncio.ensure_future(read.fetch([key], "data", 2)) for read in (ending, other)]
-        await asyncio.sleep(0.05)
-        fetches[0].cancel()
-        await ending.end_ahead()
-        parts = await fetches[1]
-        assert bytes(parts.data[key]) == DATA[4:500]

@@ -147,18 +147,3 @@ def test_row_groups_share_a_unit_up_to_some_hundred() -> None:
     plan = FetchPlan(groups, False, PRICES, partial(estimate, groups, PRICES, None, 1))
     assert [len(unit.pieces) for unit in plan.units(1 << 30)] == [512, 512, 76]
     assert [len(unit.pieces) for unit in plan.units(None)] == [1100]
-
-
-@given(first_rows, rows_of_a_group.filter(bool), st.integers(1, 3), st.sampled_from([60, 400, 5000]), st.booleans())
-def test_ranges_ahead_hold_what_the_first_units_fetch_first(
-    firsts: list[int], rows: RowRanges, count: int, unit_bytes: int, late: bool
-) -> None:
-    columns = (paged(0, firsts, rows, predicate=True), paged(1, firsts, rows))
-    plan = planned(RowGroupPlan(0, NUM_ROWS, rows, columns, True), late=late)
-    ranges = plan.first_ranges(count, unit_bytes)
-    assert ranges == sorted(ranges)
-    assert len(ranges) <= 4 * count
-    items = [item for unit in plan.units(unit_bytes)[:count] for piece in unit.pieces for item in piece.items]
-    for item in items:
-        assert sum(start <= item.start and item.stop <= stop for start, stop in ranges) == 1
-    assert all(any(item.stop == stop for item in items) for _, stop in ranges)
