@@ -15,7 +15,8 @@ from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, Segment
 
 
 class MemoryBackend:
-    """An index in memory. All sessions and threads of a process may share it.
+    """An index in memory. All sessions and threads of a process may share it. ``at`` of
+    :meth:`asyncpq.Session.build_index` takes one.
 
     Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
     """

@@ -45,7 +45,8 @@ _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 
 
 class SqlBackend:
-    """An index in SQL tables: one for each kind of index table, and three for manifests, segments and builds.
+    """An index in SQL tables: one for each kind of index table, and three for manifests, segments and builds. ``at`` of
+    :meth:`asyncpq.Session.build_index` takes one.
 
     Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
 

@@ -79,7 +79,8 @@ class _Directory(NamedTuple):
 
 
 class ValkeyBackend:
-    """An index in a Valkey or Redis server. Belongs to one event loop.
+    """An index in a Valkey or Redis server. Belongs to one event loop. ``at`` of :meth:`asyncpq.Session.build_index`
+    takes one.
 
     Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
 
