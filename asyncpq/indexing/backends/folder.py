@@ -44,6 +44,7 @@ from asyncpq.indexing.backends.sorted_rows import (
 from asyncpq.indexing.index_model import (
     EVERY_ROW,
     MAX_SNAPSHOT,
+    IndexBackend,
     IndexTable,
     KeyRange,
     Segment,
@@ -96,7 +97,7 @@ _OF_ROWS = (
 )
 
 
-class ObjectBackend:
+class ObjectBackend(IndexBackend):
     """Base of the backends on object stores: it names, reads, writes and deletes the objects of an index.
 
     Objects: ``manifests/<number>.json``, each written once; ``latest``, a copy of a recent manifest;
