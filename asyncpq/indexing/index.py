@@ -39,7 +39,7 @@ from asyncpq.scan.foreign_names import EnteredAsync
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """Numbers about one table of an index.
+    """Numbers about one table of an index: an item of :attr:`IndexReport.tables`.
 
     Attributes:
         kind, columns, options: the table's kind, its columns of the dataset, and the options of the kind.
@@ -59,7 +59,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """How the current listing of the files differs from the index's snapshot.
+    """How the current listing of the files differs from the index's snapshot: :attr:`IndexReport.staleness`.
 
     Attributes:
         new: number of files that the snapshot lacks.
@@ -74,7 +74,7 @@ class Staleness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexReport:
-    """The state of an index.
+    """The state of an index, as :meth:`Index.show` returns it.
 
     Attributes:
         backend: url of the index, without secrets.
