@@ -52,6 +52,27 @@ def test_it_has_what_the_other_has() -> None:
         assert public <= set(dir(blocking)), (blocking, public - set(dir(blocking)))
 
 
+@pytest.mark.parametrize("name", ["File", "Dataset", "Scan", "DatasetScan", "Index", "Session"])
+def test_help_explains_every_attribute(name: str) -> None:
+    blocking = getattr(asyncpq.blocking, name)
+    attributes = {
+        name: value for name, value in inspect.getmembers(blocking, inspect.isdatadescriptor) if name[0] != "_"
+    }
+    assert "metrics" in attributes
+    for attribute, value in attributes.items():
+        assert inspect.getdoc(value), attribute
+        assert inspect.getdoc(value) != type(value).__doc__, attribute
+
+
+def test_attributes_are_read_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1]}), path)
+    with asyncpq.blocking.open_file(path) as file:
+        with pytest.raises(AttributeError, match="read-only"):
+            file.num_rows = 2  # type: ignore[misc]
+        assert file.num_rows == 1
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with asyncpq.blocking.Session() as session:
         for opening in (session.open_file, session.open_dataset):

@@ -77,15 +77,22 @@ class CatalogReader(Protocol):
     ) -> bytes:
         """Return the bytes ``[start, stop)`` of an object, or all from ``start`` on if ``stop`` is None.
 
-        ``at_most``: the most bytes that the range, or the object, may have; None: ``max_decoded_bytes`` of the limits.
+        Args:
+            at_most: the most bytes that the range, or the object, may have; None: ``max_decoded_bytes`` of the limits.
 
-        Raises ResourceLimitError if it is longer; StoreError.
+        Raises:
+            ResourceLimitError: it is longer.
+            StoreError: the store failed; ObjectNotFoundError if the object does not exist.
         """
 
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
     ) -> pa.Table:
-        """Return the rows of a Parquet object for which ``where`` is true (None: all), with ``columns`` (None: all)."""
+        """Return the rows of a Parquet object for which ``where`` is true (None: all), with ``columns`` (None: all).
+
+        Raises:
+            StoreError, FormatError, QueryError: as :meth:`asyncpq.File.read`.
+        """
 
     def read_rows(
         self,

@@ -28,7 +28,13 @@ _LARGE_BYTES = 64 << 10  # exact arrays from here on are not copied; for smaller
 
 
 def compact_batch(batch: pa.RecordBatch, *, hidden_rows: bool) -> pa.RecordBatch:
-    """Return a batch of the same rows whose columns are compact; see :func:`compact`."""
+    """Return a batch of the same rows whose buffers hold their values alone: null slots and what is below them is zero
+    or empty, dictionaries have the values of the rows alone.
+
+    Args:
+        hidden_rows: whether the receiver may not see other rows of the file. If it may, some dictionaries stay whole,
+            which a stream of many batches has once.
+    """
     return pa.RecordBatch.from_struct_array(compact(batch.to_struct_array(), hidden_rows=hidden_rows))
 
 

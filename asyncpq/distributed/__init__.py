@@ -11,6 +11,10 @@ for an engine's rules. :func:`build_index` runs the steps of ``build_steps`` as 
 ``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which tasks write and the planner commits, and
 :func:`plan_optimize` sorts the rows of a dataset for one (``optimize``). :func:`plan_join` makes a :class:`JoinTask`
 that looks up keys; :class:`NewFiles` follows a folder in batches.
+
+Attributes:
+    BuildTask: a task of a build, which :func:`build_index` hands to its ``run``: picklable, with a method ``run()``,
+        which a worker calls, and whose result goes back to the planner.
 """
 
 from __future__ import annotations

@@ -301,6 +301,9 @@ class CollectTask:
 
     Attributes:
         number: its place among the tasks of the round; the largest comes first and should start first.
+        collecting: the step that it runs.
+        files: its files, encoded.
+        folder: url of the work folder, with a slash at its end.
     """
 
     number: int
@@ -336,7 +339,9 @@ class WriteTask:
 
     Attributes:
         number: its place among the tasks of the round.
-        num_bytes: of the pieces.
+        num_bytes: size of the pieces.
+        cutting, writing: the steps that it runs.
+        pieces: where the pieces are in the work folder.
     """
 
     number: int

@@ -350,12 +350,18 @@ def differs(what: str, folder: str) -> CorruptFileError:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeRewrite:
-    """The plan of one rewrite: the scan of its source, the order of its rows, and the write of its files.
+    """The plan of one rewrite, made by :func:`plan_optimize`: the scan of its source, the order of its rows, and the
+    write of its files.
 
     Attributes:
         source: what reads the source in this process.
-        write: of all tasks.
+        write: the write of all tasks.
+        sorting: the order of the rows, and how tasks sort them.
+        scans: the tasks of the scan of the source.
+        parallelism: number of tasks that run at once.
+        work_folder: url of the folder for rows on their way.
         bytes_before: size of the source's files; None if the store does not tell it.
+        seconds: duration of each step in seconds, by its name.
     """
 
     source: Runtime = field(repr=False)

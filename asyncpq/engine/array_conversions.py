@@ -39,6 +39,9 @@ def nested_conversion(
         parts: for each field of the struct ``target``, for the elements, or for keys and values: the position of the
             field in ``source`` (None: it is missing there, and null here), and its conversion. The latter is None where
             the types are equal.
+
+    Returns:
+        A function from an array of the type ``source`` to one of ``target``; None if nothing changes.
     """
     if source.equals(target) and all(part == (at, None) for at, part in enumerate(parts)):
         return None
@@ -86,7 +89,8 @@ def _of_maps(source: pa.DataType, target: pa.MapType, key: _Convert | None, item
 
 def variant_conversion(source: pa.StructType, target: pa.StructType) -> _Convert:
     """Return the conversion of VARIANT as a file stores it, perhaps shredded, to ``target``, which has binary ``value``
-    and ``metadata`` in any order. The parts of a null are empty, not null."""
+    and ``metadata`` in any order: a function from an array of the type ``source`` to one of ``target``. The parts of a
+    null are empty, not null."""
     if {field.name for field in source} != {"value", "metadata"}:
         restore = restoring(source)
         return lambda array: _from_children(target, array, list(restore(array)))
@@ -100,8 +104,8 @@ def variant_conversion(source: pa.StructType, target: pa.StructType) -> _Convert
 
 
 def with_inner_types(dtype: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType:
-    """Return a list or map type with other types of its elements, or of its keys and values; their names, nullability
-    and the kind of list stay."""
+    """Return the list or map type ``dtype`` with other types of its elements, or of its keys and values: ``types`` has
+    one, or two. Their names, nullability and the kind of list stay."""
     fields = [child.with_type(inner) for child, inner in zip(children_of(dtype), types, strict=True)]
     return with_children(dtype, fields)
 

@@ -75,7 +75,7 @@ def constant(value: bool | None) -> Expression:
 
 
 class ForeignTest(NamedTuple):
-    """A comparison of a condition.
+    """A comparison of a condition, as the callbacks of :class:`ForeignCondition` get it.
 
     Attributes:
         verb: ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``, ``equals any`` (without null and NaN among the
@@ -118,8 +118,8 @@ class ForeignColumn(NamedTuple):
     """A column, or a field of structs, as another engine compares it.
 
     Attributes:
-        name: in asyncpq's predicates.
-        stored: its Arrow type; of a list, the type of the elements.
+        name: its name in asyncpq's predicates.
+        stored: its Arrow type in the dataset; of a list, the type of the elements.
         literal: returns a literal as a value with the order of ``stored``; None if the engine may cast the column, so
             that the comparison excludes no rows.
         is_float: whether the engine has floats for it, which may be NaN.
@@ -168,8 +168,12 @@ class ForeignCondition:
         return (part for part in parts if isinstance(part, Atom))
 
     def at(self, now: dt.datetime, zoneless: Collection[str] = ()) -> ForeignCondition:
-        """Return the condition with times relative to ``now()`` replaced by points in time. ``zoneless``: columns of
-        timestamps without a time zone, which are compared with UTC's wall clock."""
+        """Return the condition with times relative to ``now()`` replaced by points in time.
+
+        Args:
+            now: the time of the read, with a time zone.
+            zoneless: names of columns of timestamps without a time zone, which are compared with UTC's wall clock.
+        """
         return ForeignCondition(resolve_times(self.expression, now, zoneless))
 
     def expressed(
@@ -184,9 +188,12 @@ class ForeignCondition:
 
         Args:
             test: makes a comparison. It raises the door's error for one that the engine lacks.
-            constant: makes what is true, false or null for every row.
-            junction: joins conditions, of which there is at least one.
+            constant: makes what is true, false or null (None) for every row.
+            junction: joins conditions, of which there is at least one, by "and" or "or".
             negated: makes the NOT of a condition.
+
+        Returns:
+            What the callbacks made of the whole condition.
         """
 
         def made(expr: Expression) -> T:

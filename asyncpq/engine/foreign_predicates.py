@@ -368,8 +368,8 @@ def _constants(predicate: Expression) -> list[bool | None]:
 
 
 def num_comparisons(text: str) -> int:
-    """Return about how many comparisons a condition in SQL has, without parsing it: parsing a long text takes 100 ms,
-    in which a service may do something else."""
+    """Return about how many comparisons the condition ``text`` in SQL has, without parsing it: parsing a long text
+    takes 100 ms, in which a service may do something else."""
     return num_joined(text)
 
 

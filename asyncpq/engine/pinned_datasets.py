@@ -32,10 +32,10 @@ class NotModifiedError(Exception):
 
 
 class PinnedDataset:
-    """What :func:`pinned` returns.
+    """A dataset for one read, whose files have fixed versions. Made by :func:`pinned`.
 
     Attributes:
-        dataset: the handle to read with, once.
+        dataset: the :class:`asyncpq.Dataset` to read with, once.
     """
 
     def __init__(self, dataset: Dataset, files: _PinnedFiles) -> None:

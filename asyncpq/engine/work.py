@@ -41,6 +41,8 @@ async def in_thread(session: Session, work: Callable[[], T], *, small: bool = Fa
     If the caller is cancelled, the work stops at its next :func:`checkpoint`, and the cancellation is raised then.
 
     Args:
+        session: an entered session, in whose event loop this is awaited.
+        work: called without arguments; its exceptions are raised here.
         small: the work takes less time than a change of threads, some tenths of a millisecond: it runs on the event
             loop, when its owner has its turn there.
     """
@@ -59,7 +61,7 @@ def loop_first(niceness: int) -> Iterator[BaseSelector]:
         niceness: added to that of threads that start in the block, where threads have their own (Linux).
 
     Returns:
-        A context manager of the loop's selector, for ``asyncio.SelectorEventLoop(selector)``.
+        A context manager that yields the loop's selector, for ``asyncio.SelectorEventLoop(selector)``.
     """
     before, selector = FairThreads.niceness, LoopFirst()
     FairThreads.loop_first, FairThreads.niceness = selector, niceness
@@ -70,6 +72,7 @@ def loop_first(niceness: int) -> Iterator[BaseSelector]:
 
 
 def watched(session: Session, watcher: Callable[[Event], None]) -> AbstractContextManager[None]:
-    """Return a context manager, in whose block ``watcher`` gets the events of the calls that begin there, in addition
-    to the session's ``on_event``. It must not block; its exceptions are logged and ignored."""
+    """Return a context manager, in whose block ``watcher`` gets the events of the session's calls that begin there, in
+    addition to ``on_event`` of :class:`asyncpq.Session`, which lists the events. It must not block; its exceptions are
+    logged and ignored."""
     return runtime_of(session).watched(watcher)

@@ -39,7 +39,7 @@ from asyncpq.scan.foreign_names import EnteredAsync
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """Numbers about one table of an index.
+    """Numbers about one table of an index: an item of :attr:`IndexReport.tables`.
 
     Attributes:
         kind, columns, options: the table's kind, its columns of the dataset, and the options of the kind.
@@ -59,7 +59,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """How the current listing of the files differs from the index's snapshot.
+    """How the current listing of the files differs from the index's snapshot: :attr:`IndexReport.staleness`.
 
     Attributes:
         new: number of files that the snapshot lacks.
@@ -74,7 +74,7 @@ class Staleness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexReport:
-    """The state of an index.
+    """The state of an index, as :meth:`Index.show` returns it.
 
     Attributes:
         backend: url of the index, without secrets.
@@ -219,7 +219,11 @@ class Index(EnteredAsync):
 
     async def compact(self) -> Compacted:
         """Merge segments into new ones, without the rows of files that are no longer listed. The old segments stay in
-        the backend until :meth:`vacuum` deletes them."""
+        the backend until :meth:`vacuum` deletes them.
+
+        Raises:
+            StoreError: a store failed.
+        """
         with self._operation("compact") as operation:
             done = await compact(self._runtime, self._backend, self._options, operation)
             self._advance(done.manifest)
@@ -233,6 +237,9 @@ class Index(EnteredAsync):
             keep: number of the newest snapshots that stay.
             older_than: snapshots that were the newest within this time stay too: readers may use them. With less than
                 a minute, open readers may use a removed snapshot for a minute, and a concurrent commit may be lost.
+
+        Raises:
+            StoreError: a store failed.
         """
         number = whole_number("keep", keep, 1) or KEEP
         age: Any = older_than
@@ -258,6 +265,9 @@ class Index(EnteredAsync):
         Args:
             sample: number of files to compare.
             rows: number of rows to look up, for each file and table.
+
+        Raises:
+            StoreError: a store failed. Errors in the index are in the result, not raised.
         """
         most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
 
@@ -300,6 +310,9 @@ class Index(EnteredAsync):
 
         Args:
             staleness: list the files too, and report how they differ from those of the snapshot.
+
+        Raises:
+            StoreError: a store failed.
         """
         with self._operation("show") as operation:
             manifest = await self._newest(operation)

@@ -199,7 +199,8 @@ def comes_whole(segment: Segment, most: int) -> bool:
 
 
 class IndexBackend(Protocol):
-    """Stores an index: immutable segments, and one manifest for each snapshot.
+    """Stores an index: immutable segments, and one manifest for each snapshot. ``at`` of
+    :meth:`asyncpq.Session.build_index` takes one, also of your own.
 
     Each method counts its requests in ``operation``, unless that is None.
     """

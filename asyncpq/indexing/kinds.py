@@ -18,7 +18,7 @@ from asyncpq.options import whole_number
 
 
 class IndexKind(ABC):
-    """A kind of index over the files of a dataset.
+    """A kind of index over the files of a dataset. ``kinds`` of :meth:`asyncpq.Session.build_index` lists them.
 
     Attributes:
         name: the kind's name in reports and messages.
@@ -38,7 +38,8 @@ class IndexKind(ABC):
 
 @dataclass(frozen=True, init=False)
 class Bounds(IndexKind):
-    """Least and greatest values, and the numbers of nulls and NaNs, of columns, for each file and row group.
+    """Least and greatest values, and the numbers of nulls and NaNs, of columns, for each file and row group. An item of
+    ``kinds`` of :meth:`asyncpq.Session.build_index`.
 
     Args:
         columns: names or dotted paths of columns; without any, all columns whose values have an order.
@@ -57,7 +58,8 @@ class Bounds(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class ValueSet(IndexKind):
-    """The distinct values of columns, for each file: for ``==`` and ``is_in`` on columns of few values.
+    """The distinct values of columns, for each file: for ``==`` and ``is_in`` on columns of few values. An item of
+    ``kinds`` of :meth:`asyncpq.Session.build_index`.
 
     Args:
         columns: names or dotted paths of columns.
@@ -79,7 +81,8 @@ class ValueSet(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class Bloom(IndexKind):
-    """Bloom filters of columns, for each file and row group: for ``==`` and ``is_in`` on columns of many values.
+    """Bloom filters of columns, for each file and row group: for ``==`` and ``is_in`` on columns of many values. An
+    item of ``kinds`` of :meth:`asyncpq.Session.build_index`.
 
     Args:
         columns: names or dotted paths of columns.
@@ -109,7 +112,8 @@ class Bloom(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class NGrams(IndexKind):
-    """The n-grams of string columns, for each file: for ``contains`` and ``like``.
+    """The n-grams of string columns, for each file: for ``contains`` and ``like``. An item of ``kinds`` of
+    :meth:`asyncpq.Session.build_index`.
 
     Args:
         columns: names or dotted paths of columns.
@@ -138,7 +142,8 @@ class NGrams(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class Keys(IndexKind):
-    """A secondary index: the files and rows of each value, for columns in any order.
+    """A secondary index: the files and rows of each value, for columns in any order. An item of ``kinds`` of
+    :meth:`asyncpq.Session.build_index`.
 
     Args:
         columns: names or dotted paths of columns; several make one composite key, whose first columns can be looked up
@@ -163,7 +168,8 @@ class Keys(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class Text(IndexKind):
-    """The files and rows of each token of a string column, for ``has_tokens`` and ``has_phrase``.
+    """The files and rows of each token of a string column, for ``has_tokens`` and ``has_phrase``. An item of ``kinds``
+    of :meth:`asyncpq.Session.build_index`.
 
     Tokens are lower-cased Unicode words (docs/filter-words.md). Reads do not use an index of another tokenizer.
 
@@ -184,7 +190,8 @@ class Text(IndexKind):
 
 @dataclass(frozen=True)
 class Footers(IndexKind):
-    """Footers and page indexes of the files, with which a read need not open a file before it fetches data."""
+    """Footers and page indexes of the files, with which a read need not open a file before it fetches data. An item of
+    ``kinds`` of :meth:`asyncpq.Session.build_index`."""
 
     name: ClassVar[str] = "footers"
 
@@ -194,7 +201,8 @@ class Footers(IndexKind):
 
 @dataclass(frozen=True)
 class Pages(IndexKind):
-    """Page indexes for files that were written without one: reads then fetch single pages of these files."""
+    """Page indexes for files that were written without one: reads then fetch single pages of these files. An item of
+    ``kinds`` of :meth:`asyncpq.Session.build_index`."""
 
     name: ClassVar[str] = "pages"
 

@@ -45,29 +45,46 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One snapshot of an index: its dataset, tables, segments and the ids of its files."""
+    """One snapshot of an index: its dataset, tables, segments and the ids of its files.
 
-    index: str  # id of the index; each index ever built at a place has another
-    snapshot: int  # number, from 1
-    commit: str  # id of the commit that made the snapshot
-    created: datetime  # time of the commit by its process's clock, with a zone
-    as_of: datetime | None = None  # time at which the files were listed; None until the first build ends
-    root: str  # url that the paths of files are relative to; "" if paths are whole urls
-    # the indexed dataset, as JSON. Code that opens the dataset says what it holds
+    Attributes:
+        index: id of the index; each index ever built at a place has another.
+        snapshot: number of the snapshot, from 1.
+        commit: id of the commit that made the snapshot.
+        created: time of the commit by its process's clock, with a zone.
+        as_of: time at which the files were listed; None until the first build ends.
+        root: url that the paths of files are relative to; "" if paths are whole urls.
+        dataset: the indexed dataset, as JSON. Code that opens the dataset says what it holds.
+        schema: the dataset's columns; keys are of their types.
+        partitions: columns whose values come from paths or from a table's metadata.
+        field_ids: a table's field ids of the indexed columns, by name: a name may come to mean another column.
+        tables: the index tables, "files" first.
+        segments: the segments of all tables.
+        next_file: id of the next file. No id is given twice.
+        retired: ids below ``next_file`` that are not, or not yet, live.
+        num_files, num_rows: numbers of live files, and of rows of those that could be read.
+        builds: builds that run or were interrupted.
+        long: segments that hold members too long for the root, by the member's name.
+    """
+
+    index: str
+    snapshot: int
+    commit: str
+    created: datetime
+    as_of: datetime | None = None
+    root: str
     dataset: Mapping[str, Any] = field(default_factory=dict)
-    schema: pa.Schema  # the dataset's columns; keys are of their types
-    partitions: tuple[str, ...] = ()  # columns whose values come from paths or from a table's metadata
-    # a table's field ids of the indexed columns, by name: a name may come to mean another column
+    schema: pa.Schema
+    partitions: tuple[str, ...] = ()
     field_ids: tuple[tuple[str, int], ...] = ()
-    tables: tuple[IndexTable, ...]  # the index tables, "files" first
-    segments: tuple[Segment, ...] = ()  # of all tables
-    next_file: int = 0  # id of the next file. No id is given twice
-    retired: RowRanges = field(default_factory=RowRanges)  # ids below ``next_file`` that are not, or not yet, live
-    # num_files, num_rows: live files; rows of those that could be read
+    tables: tuple[IndexTable, ...]
+    segments: tuple[Segment, ...] = ()
+    next_file: int = 0
+    retired: RowRanges = field(default_factory=RowRanges)
     num_files: int = 0
     num_rows: int = 0
-    builds: tuple[Build, ...] = ()  # running, or interrupted
-    long: tuple[tuple[str, Segment], ...] = ()  # segments that hold members too long for the root, by the member's name
+    builds: tuple[Build, ...] = ()
+    long: tuple[tuple[str, Segment], ...] = ()
     #: Time of loading, by this process's monotonic clock.
     known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)
     _unknown: dict[IndexTable, RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)

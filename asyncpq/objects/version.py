@@ -126,7 +126,17 @@ class Decryption(Protocol):
 
 
 class ObjectVersion:
-    """One version of an object of any format: its validator, and the keys of its parts in caches."""
+    """One version of an object of any format: its validator, and the keys of its parts in caches. Made by
+    :meth:`asyncpq.engine.byte_readers.ByteReader.version`.
+
+    Attributes:
+        url: url of the object, for messages.
+        size: size in bytes.
+        validator: identifies the version; a :class:`asyncpq.Validator`.
+        digest: bytes that name this version in cache keys.
+        observed_at: ``time.monotonic()`` when the version was requested; a later one is newer.
+        can_validate: whether the store can tell if the object still has this version.
+    """
 
     def __init__(
         self,

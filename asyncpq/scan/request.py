@@ -154,13 +154,20 @@ _UNKNOWN_STEPS = 10_000  # of an expression whose length is not known
 
 
 class BoundPredicate(NamedTuple):
-    """A predicate with what is made of it once, for all files and reads that use it. Made by :func:`bind`."""
+    """A predicate with what is made of it once, for all files and reads that use it: ``where`` of a read. Made by
+    :meth:`asyncpq.Dataset.bind`.
 
-    where: Expression  # without branches that contradict themselves
-    simple: Expression  # ``where``, simplified
-    # the columns that ``filter`` is compiled for, or their types by name
+    Attributes:
+        where: the predicate, without branches that contradict themselves.
+        simple: ``where``, simplified.
+        schema: the columns that ``filter`` is compiled for, or their types by name; None once it was pickled.
+        filter: ``simple``, compiled; None once it was pickled.
+    """
+
+    where: Expression
+    simple: Expression
     schema: pa.Schema | Mapping[str, pa.DataType] | None = None
-    filter: Filter | None = None  # of ``simple``
+    filter: Filter | None = None
 
     def __reduce__(self) -> tuple[type[BoundPredicate], tuple[Expression, Expression]]:
         """Pickle without the filter, which holds functions."""

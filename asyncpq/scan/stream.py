@@ -77,7 +77,7 @@ class RecordBatchStream(EnteredAsync):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the batches. A file's schema is available once the scan was entered."""
+        """The Arrow schema of the batches. That of a file's scan raises UsageError until the scan was entered."""
         return self._schema()
 
     async def __aenter__(self) -> Self:

@@ -78,7 +78,7 @@ class StoreWrite:
     length: int = 0
 
 
-class WrappedStore:
+class WrappedStore(base.WritableStore, base.FolderStore):
     """A base class for stores of a test: passes each fetch to the store ``inner`` through :meth:`around`, each write
     through :meth:`around_write`. :func:`wrap_store` puts one into a session.
 

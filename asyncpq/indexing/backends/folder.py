@@ -44,6 +44,7 @@ from asyncpq.indexing.backends.sorted_rows import (
 from asyncpq.indexing.index_model import (
     EVERY_ROW,
     MAX_SNAPSHOT,
+    IndexBackend,
     IndexTable,
     KeyRange,
     Segment,
@@ -96,7 +97,7 @@ _OF_ROWS = (
 )
 
 
-class ObjectBackend:
+class ObjectBackend(IndexBackend):
     """Base of the backends on object stores: it names, reads, writes and deletes the objects of an index.
 
     Objects: ``manifests/<number>.json``, each written once; ``latest``, a copy of a recent manifest;
@@ -439,7 +440,7 @@ _RUN_BYTES = 8 << 20  # of the file read at once, roughly: rows with payloads ar
 
 
 class FolderBackend(ObjectBackend):
-    """An index in a folder; each segment is a Parquet file.
+    """An index in a folder; each segment is a Parquet file. ``at`` of :meth:`asyncpq.Session.build_index` takes one.
 
     Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
 
@@ -617,7 +618,8 @@ _JSON_HINT = "Put the index into a folder: use a url that does not end in .json.
 
 
 class JsonBackend(ObjectBackend):
-    """A small index in the folder ``<url>/``; each segment is one JSON object, with byte strings in base64.
+    """A small index in the folder ``<url>/``; each segment is one JSON object, with byte strings in base64. ``at`` of
+    :meth:`asyncpq.Session.build_index` takes one.
 
     Segments are fetched whole and kept in the session's memory. Its methods are those of
     :class:`asyncpq.indexing.IndexBackend`.

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows, check_num_rows, segment_gone
-from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery, Stored
+from asyncpq.indexing.index_model import EVERY_ROW, IndexBackend, IndexTable, Segment, SegmentQuery, Stored
 
 
-class MemoryBackend:
-    """An index in memory. All sessions and threads of a process may share it.
+class MemoryBackend(IndexBackend):
+    """An index in memory. All sessions and threads of a process may share it. ``at`` of
+    :meth:`asyncpq.Session.build_index` takes one.
 
     Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
     """

@@ -23,7 +23,16 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import EVERY_ROW, TABLE_SCHEMAS, IndexTable, KeyRange, Segment, SegmentQuery, Stored
+from asyncpq.indexing.index_model import (
+    EVERY_ROW,
+    TABLE_SCHEMAS,
+    IndexBackend,
+    IndexTable,
+    KeyRange,
+    Segment,
+    SegmentQuery,
+    Stored,
+)
 from asyncpq.metrics import Purpose
 from asyncpq.storage.threads import Threads
 
@@ -44,8 +53,9 @@ _MAX_RANGES = 200  # or names in one statement; each takes up to two parameters
 _CREATING = 0x6173796E63  # advisory lock for creating the tables, in PostgreSQL
 
 
-class SqlBackend:
-    """An index in SQL tables: one for each kind of index table, and three for manifests, segments and builds.
+class SqlBackend(IndexBackend):
+    """An index in SQL tables: one for each kind of index table, and three for manifests, segments and builds. ``at`` of
+    :meth:`asyncpq.Session.build_index` takes one.
 
     Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
 
@@ -67,11 +77,15 @@ class SqlBackend:
         self._engine, self._owns_engine = _engine(database)
         url = self._engine.url
         shown = sa.URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
-        self.description: str = f"{shown} {name}"  # without user, password and query, which may hold secrets
+        self._description = f"{shown} {name}"  # without user, password and query, which may hold secrets
         self._tables = _IndexTables(name, schema)
         self._clock = _clock(self._engine.dialect.name)
         self._threads: Threads | None = None
         self._is_closed = self._is_there = False  # closed; the tables exist
+
+    @property
+    def description(self) -> str:
+        return self._description
 
     def __repr__(self) -> str:
         return f"SqlBackend({self.description!r})"

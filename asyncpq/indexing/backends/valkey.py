@@ -37,7 +37,7 @@ from asyncpq.indexing.backends.sorted_rows import (
     segment_corrupt,
     segment_gone,
 )
-from asyncpq.indexing.index_model import EVERY_ROW, IndexTable, Segment, SegmentQuery, Stored
+from asyncpq.indexing.index_model import EVERY_ROW, IndexBackend, IndexTable, Segment, SegmentQuery, Stored
 from asyncpq.metrics import Purpose
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ class _Directory(NamedTuple):
     raw_bytes: Sequence[int]
 
 
-class ValkeyBackend:
-    """An index in a Valkey or Redis server. Belongs to one event loop.
+class ValkeyBackend(IndexBackend):
+    """An index in a Valkey or Redis server. Belongs to one event loop. ``at`` of :meth:`asyncpq.Session.build_index`
+    takes one.
 
     Its methods are those of :class:`asyncpq.indexing.IndexBackend`.
 
@@ -120,10 +121,14 @@ class ValkeyBackend:
         )
         self._prefix = prefix.encode()
         self._timeout_s = timeout_s
-        self.description: str = f"valkey://{self._connections.place} {prefix}"
+        self._description = f"valkey://{self._connections.place} {prefix}"
         self._kept: LRUCache[str, Any] = LRUCache(_MEMORY_BYTES, getsizeof=lambda item: item[0])
         self._owner: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._is_checked = False
+
+    @property
+    def description(self) -> str:
+        return self._description
 
     def __repr__(self) -> str:
         return f"ValkeyBackend({self.description!r})"

@@ -48,7 +48,7 @@ _LINES: Final = 20  # a build logs at most so many progress messages
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """The result of a build.
+    """The result of a build, and of :meth:`asyncpq.indexing.Index.refresh`.
 
     Attributes:
         manifest: the newest snapshot.

@@ -33,7 +33,7 @@ from asyncpq.storage.urls import safe_url
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The result of a compaction.
+    """The result of :meth:`asyncpq.indexing.Index.compact`.
 
     Attributes:
         manifest: the newest snapshot.
@@ -213,7 +213,7 @@ def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segmen
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """The result of a vacuum.
+    """The result of :meth:`asyncpq.indexing.Index.vacuum`.
 
     Attributes:
         snapshots: numbers of the removed snapshots.
@@ -301,7 +301,7 @@ async def _load_all(
 
 @dataclass(slots=True)
 class Verified:
-    """The result of a verification.
+    """The result of :meth:`asyncpq.indexing.Index.verify`.
 
     Attributes:
         files: number of files in the sample.
