@@ -84,7 +84,11 @@ class DeltaTable(Protocol):
 
 
 class IcebergTable(Protocol):
-    """A ``pyiceberg.table.Table``."""
+    """A ``pyiceberg.table.Table``.
+
+    Attributes:
+        metadata_location: see pyiceberg.
+    """
 
     metadata_location: str
 

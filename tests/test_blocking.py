@@ -67,7 +67,8 @@ def test_help_explains_every_attribute(name: str) -> None:
 def test_attributes_are_read_only(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1]}), path)
-    with asyncpq.blocking.open_file(path) as file:
+    with asyncpq.blocking.Session() as session:
+        file = session.open_file(path)
         with pytest.raises(AttributeError, match="read-only"):
             file.num_rows = 2  # type: ignore[misc]
         assert file.num_rows == 1

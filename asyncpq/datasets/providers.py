@@ -265,10 +265,12 @@ class WrappedFiles:
 
     @property
     def description(self) -> str:
+        """A short description of the files, with the version of a table."""
         return self.source.description
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
+        """The indexes that rule out files, each described by JSON values."""
         return self.source.indexes
 
     @property
