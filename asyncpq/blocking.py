@@ -236,7 +236,9 @@ class _Batches(_Bridge[S]):
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
-    metrics: Final = _Attribute[Any, ReadMetrics](lambda inner: inner.metrics, "Cost of the read so far.")
+    metrics: Final = _Attribute[Any, ReadMetrics](
+        lambda inner: inner.metrics, "Cost of the read so far, an :class:`asyncpq.ReadMetrics`."
+    )
 
     @property
     def schema(self) -> pa.Schema:
@@ -376,7 +378,8 @@ class _BlockingReads(_Bridge[Q]):
     )
     metrics: Final = _Attribute[Any, ReadMetrics](
         lambda inner: inner.metrics,
-        "Summed costs of the calls of this handle that have ended, whether they returned or raised.",
+        "Summed costs, an :class:`asyncpq.ReadMetrics`, of the calls of this handle that have ended, whether they "
+        "returned or raised.",
     )
     opening: Final = _Attribute[Any, ReadMetrics | None](
         lambda inner: inner.opening, "Cost of opening the file or dataset, which ``metrics`` leaves out."

@@ -66,7 +66,8 @@ class Dataset(EnteredAsync):
     reads may be called concurrently.
 
     Attributes:
-        metrics: summed costs of the calls of this handle that have ended, as :attr:`asyncpq.File.metrics`.
+        metrics: summed costs (:class:`asyncpq.ReadMetrics`) of the calls of this handle that have ended, as
+            :attr:`asyncpq.File.metrics`.
         opening: cost of opening the dataset, which ``metrics`` leaves out.
         skipped: bad files that the call that ended last left out, if ``on_bad_file`` is "skip".
     """
@@ -341,6 +342,10 @@ class Dataset(EnteredAsync):
         Args:
             columns, where, limit, access: as in :meth:`scan`.
             lookup: the ``keys`` of a :meth:`lookup` to plan, instead of ``where``.
+
+        Raises:
+            InvalidOptionError: both ``lookup`` and ``where`` are given.
+            As :meth:`scan` otherwise.
         """
         if lookup is not None and where is not None:
             raise InvalidOptionError("plan() got both where= and lookup=", hint="Pass only one of them.")
@@ -512,6 +517,9 @@ class Dataset(EnteredAsync):
         """Return a predicate that reads of this dataset take as ``where``, without checking, simplifying and compiling
         it again: for a condition of many reads. Relative times are those of this call. Runs in any thread. None if
         ``where`` is None.
+
+        Args:
+            where: a condition in any form that :meth:`scan` takes.
 
         Raises:
             ColumnNotFoundError, PredicateTypeError, ExpressionError: the condition does not fit the columns.

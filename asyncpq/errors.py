@@ -216,7 +216,12 @@ class PredicateTypeError(ExpressionError):
 
 
 class PartitionError(QueryError):
-    """A file's path has a partition value that is not of its column's type."""
+    """A file's path has a partition value that is not of its column's type.
+
+    That type is the one in ``partition_types=`` of :meth:`asyncpq.Session.open_dataset`, which raises this error, or
+    was inferred from the files when the dataset was opened; then a read raises it that finds a new file. Give the
+    column a type that has all values.
+    """
 
 
 class RowIndexError(QueryError, IndexError):

@@ -66,8 +66,9 @@ class File(EnteredAsync):
     arrays, with the pages' own indices, as with pyarrow's option of that name; other types are not changed.
 
     Attributes:
-        metrics: summed costs of the calls of this handle that have ended, whether they returned or raised. Use
-            :func:`asyncpq.measure` for the cost of one call, and :attr:`asyncpq.Scan.metrics` for that of a scan.
+        metrics: summed costs (:class:`asyncpq.ReadMetrics`) of the calls of this handle that have ended, whether they
+            returned or raised. Use :func:`asyncpq.measure` for the cost of one call, and :attr:`asyncpq.Scan.metrics`
+            for that of a scan.
         opening: cost of opening the file, which ``metrics`` leaves out.
     """
 

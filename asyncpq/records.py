@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
 from operator import attrgetter
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, overload
 
 _FEW = 1000  # rows of which all records are made at once and kept
 
@@ -146,6 +146,18 @@ class _AtFirstUse:
         return partial(made, record) if record is not None and callable(made) else made
 
 
+class _Factory:
+    """The default, in a signature, of what a factory makes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY: Final = _Factory()
+
+
 def _standard(fields: dict[str, dataclasses.Field[Any]], frozen: bool) -> Any:
     """Return a standard dataclass with these fields, for the attributes that :mod:`dataclasses` uses, also where a
     standard dataclass has the record as its base."""
@@ -157,7 +169,7 @@ def _standard(fields: dict[str, dataclasses.Field[Any]], frozen: bool) -> Any:
 def _initializer(cls: type, *, fields: Collection[dataclasses.Field[Any]], frozen: bool) -> Callable[..., None]:
     """Return an ``__init__`` for the class. If ``frozen``, attributes cannot be set, so it sets the slots directly,
     which is as fast."""
-    names: dict[str, Any] = {"MISSING": dataclasses.MISSING}
+    names: dict[str, Any] = {"MISSING": _FACTORY}
     positional, keywords, lines = ["self"], ["*"], []
     for field in fields:
         name = field.name

@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 
 class View(enum.StrEnum):
-    """Which files a read of a dataset sees (docs/datasets.md, "Views").
+    """Which files a read of a dataset sees (docs/datasets.md, "Views"): :attr:`asyncpq.Dataset.view`.
+
+    ``view=`` of :meth:`asyncpq.Session.open_dataset` takes the texts.
 
     Attributes:
         SNAPSHOT: "snapshot": the files of an index's newest snapshot; later changes are not seen.

@@ -48,7 +48,9 @@ STORED_OTHERWISE: Final = "a file stores columns otherwise than the dataset has 
 @dataclass(frozen=True, kw_only=True)
 class EngineRules:
     """How an engine matches the columns of files to a dataset's, and what it must know of a file to convert its values.
-    Picklable and hashable. Engines have subclasses.
+    Picklable and hashable. An engine passes its rules to :class:`EngineScan` and :class:`EngineFiles` as ``rules``. A
+    subclass overrides what is different there: :attr:`zoneless_is_utc`, :meth:`key`, :meth:`is_whole`, :meth:`of_file`,
+    :meth:`facts`. asyncpq calls the others.
 
     Attributes:
         case_sensitive: whether names that differ in case are different columns.
@@ -135,7 +137,8 @@ class EngineRules:
         ``types``.
 
         A type is None if asyncpq does not support the field's type; reading that field raises an error. ``skip``
-        contains columns whose values do not come from the file (partition columns).
+        contains columns whose values do not come from the file (partition columns). The result names the file's field
+        of each column.
         """
         places: dict[str, list[int]] = {}
         for place, name in enumerate(names):

@@ -5,7 +5,8 @@ or a :class:`ForeignAtom`, a comparison of one column. Nodes that the door does 
 back.
 
 Polars, DuckDB and Spark order floats in the same way, which is not IEEE's: NaN equals itself and exceeds all numbers.
-:func:`compared` and :func:`member` make atoms with that meaning.
+:func:`compared` and :func:`member` make atoms with that meaning. A :data:`CompareOp` is one of the texts ``==``,
+``!=``, ``<``, ``<=``, ``>`` and ``>=``.
 """
 
 from __future__ import annotations
@@ -76,13 +77,17 @@ _INVERSE: Final[Mapping[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": "
 
 
 class AllOf(NamedTuple):
-    """A node that is the AND of other nodes; true without any. ``terms`` are nodes of the other engine."""
+    """What a door's ``understand`` (:func:`translate`) returns for the AND of other nodes; true without any.
+
+    ``terms`` are these nodes, objects of the other engine, of which ``translate`` asks ``understand`` in turn.
+    """
 
     terms: Sequence[Any]
 
 
 class AnyOf(NamedTuple):
-    """A node that is the OR of other nodes; false without any. ``terms`` are nodes of the other engine."""
+    """What a door's ``understand`` (:func:`translate`) returns for the OR of other nodes; false without any. ``terms``
+    as in :class:`AllOf`."""
 
     terms: Sequence[Any]
 

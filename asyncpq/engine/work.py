@@ -31,7 +31,7 @@ def set_owner(owner: object) -> None:
 
 
 def owner_in(context: Context | None = None) -> object:
-    """Return whose work runs in a context, by default the present one; None for work of nobody in particular."""
+    """Return the owner that :func:`set_owner` set in ``context``, by default the present one; None if there is none."""
     return work_owner.get() if context is None else context.get(work_owner)
 
 

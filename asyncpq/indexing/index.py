@@ -149,7 +149,8 @@ class Index(EnteredAsync):
     Readers use the snapshot that they have, and look for a newer one with each read.
 
     Attributes:
-        metrics: summed costs of the calls of this handle that have ended, its build or opening included.
+        metrics: summed costs (:class:`asyncpq.ReadMetrics`) of the calls of this handle that have ended, its build or
+            opening included.
         refreshed: result of this handle's last build or refresh; None before the first one.
     """
 

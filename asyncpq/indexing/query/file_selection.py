@@ -243,10 +243,10 @@ _NONE = FileSelection(RowRanges.empty())
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """The rows of one file that may match a predicate, according to an index.
+    """The rows of one file that may match a predicate, according to an index: a value of :attr:`FileSlices.files`.
 
     Attributes:
-        access: the rows that may match; ``AccessPlan.none()`` if no row matches.
+        access: the rows that may match: ``AccessPlan.all()`` by default, ``AccessPlan.none()`` if no row matches.
         size, etag: size in bytes and verbatim ETag of the indexed version; None if unknown. If the file turns out to
             have another size or ETag, the slice is not used.
     """
@@ -258,7 +258,7 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlices:
-    """A superset of the rows that match, according to an index.
+    """A superset of the rows that match, according to an index: what :meth:`FileIndex.prune` returns.
 
     Attributes:
         files: slices by the url that :meth:`asyncpq.Dataset.files` returns, or by path below the dataset's url.
