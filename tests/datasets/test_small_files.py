@@ -314,7 +314,7 @@ async def test_a_replaced_file_is_seen(tmp_path: Path, together: list[int]) -> N
 
 async def test_a_scan_gives_the_first_rows_before_all_files_are_opened(server: ObjectServer) -> None:
     data = parquet_bytes(part(0))
-    for number in range(200):
+    for number in range(1000):
         server.put(f"bucket/lake/{number:03}.parquet", data)
     async with asyncpq.Session(server.storage_options) as session:
         dataset = await session.open_dataset("s3://bucket/lake/")
@@ -322,7 +322,7 @@ async def test_a_scan_gives_the_first_rows_before_all_files_are_opened(server: O
         async with dataset.scan() as scan:
             batch = await anext(scan)
             assert batch.num_rows == 5 * 4 * small_files.FEWEST
-            assert len(server.log) - before < 200
+            assert len(server.log) - before < 1000  # 160, and more if the machine is busy
 
 
 @pytest.mark.parametrize("files", [3, FILES], ids=["few", "many"])
