@@ -3,7 +3,7 @@
 :func:`open_store` picks the store of a protocol: ``local``, ``http``, ``hugging_face``, ``s3.store`` or ``fsspec``;
 ``obstore`` where the storage options ask for it. ``base`` is their contract. ``transport`` sends a request by one of
 four carriers (``wire`` with ``http1``, ``aiohttp_wire``, s3fs, obstore), resumes and hedges it within the ``limits`` of
-the store, and has its response checked by ``responses``.
+the store, and has its response checked by ``response_checks``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 obstore (https://developmentseed.org/obstore) has its own names for options, and finds credentials in other places than
 gcsfs, adlfs and s3fs do, so it is never chosen unasked. It signs and sends the requests; limits, retries, deadlines and
-the checks of responses are asyncpq's, in ``transport`` and ``responses``. A GET is one call, pinned with If-Match; a
-server that ignores If-Match is detected by the ETag of its response.
+the checks of responses are asyncpq's, in ``transport`` and ``response_checks``. A GET is one call, pinned with
+If-Match; a server that ignores If-Match is detected by the ETag of its response.
 
 obstore returns no response heads. So its results are written as the head that the server must have sent, and
 :mod:`asyncpq.storage.response_checks` checks it like any other. Its exceptions become statuses or typed errors: their
