@@ -167,11 +167,10 @@ class ScanPlanner:
             asked = where if request.unbound is None else request.unbound
             # most lookups have a single comparison
             steps = num_columns if type(asked) is Comparison else num_columns + where_steps(asked)
-            few = steps <= INLINE_STEPS
             if where is not None and type(where) is not Comparison:
-                await self._load_kernels(where, few=few)
+                await self._load_kernels(where, steps)
             resolve = partial(self._resolve, version)
-            resolved, shape = resolve() if few else await source.runtime.in_thread(resolve)
+            resolved, shape = resolve() if steps <= INLINE_STEPS else await source.runtime.in_thread(resolve)
             request = self.request  # its predicate may be bound now
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
@@ -180,7 +179,7 @@ class ScanPlanner:
             columns, prune = resolved.columns, self._prune
             if self._where is not None and type(self._where) is not Comparison:
                 covered = partial(self._covered, version, columns, self._where)
-                columns, prune = covered() if few else await source.runtime.in_thread(covered)
+                columns, prune = await source.runtime.off_loop(covered, steps)
             planner = FetchPlanner(
                 read, columns, rows, self._where, prune, request.limit, request.rows_only, self.files
             )
@@ -202,11 +201,10 @@ class ScanPlanner:
         file_scan = FileScan(read, plan, shape, rows_only=request.rows_only)
         return ScanPlan(version, plan, num_bytes, shape, file_scan)
 
-    async def _load_kernels(self, where: Expression, *, few: bool) -> None:
-        """Load the kernels of the filter before they are used on the event loop. ``few``: ``where`` is short."""
+    async def _load_kernels(self, where: Expression, steps: int) -> None:
+        """Load the kernels of the filter before they are used on the event loop. ``steps``: as of ``off_loop``."""
         runtime = self.source.runtime
-        common = partial(_has_common_atoms, where)
-        if not (common() if few else await runtime.in_thread(common)):
+        if not await runtime.off_loop(lambda: _COMMON.issuperset(map(type, atoms(where))), steps):
             await runtime.load("pyarrow.compute")
 
     @property
@@ -452,10 +450,6 @@ class ScanPlanner:
         if not error.dropped or error.column in self._relocated:
             raise error
         self._relocated.add(error.column)
-
-
-def _has_common_atoms(where: Expression) -> bool:
-    return _COMMON.issuperset(map(type, atoms(where)))
 
 
 def _all_rows(version: FileVersion) -> ResolvedAccess:

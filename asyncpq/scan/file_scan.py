@@ -268,9 +268,9 @@ class FileScan:
         """Decode a piece in a thread, while others of its unit are fetched."""
         runtime, keys, values = self.read.source.runtime, [key for key, _ in arrived], [value for _, value in arrived]
         unit, fetched, claimed = await self._after_others(Unit((piece,), 0), Fetched(keys, values, NOTHING.parts))
+        (piece,), arrived = unit.pieces, [*zip(fetched.keys, fetched.values, strict=True)]
         with runtime.claims.claim(claimed):
-            (work,) = self._match_works(unit, fetched, 1, allowance)
-            return await runtime.in_thread(lambda: self._finish(work(), {}))
+            return await runtime.in_thread(lambda: self._finish(self._match(piece, arrived, allowance), {}))
 
     async def decode(
         self, unit: Unit, fetched: Fetched, early: EarlyDecoding[_Decoded] | None = None
@@ -557,17 +557,16 @@ class FileScan:
         matches = [work() for work in self._match_works(unit, fetched, 1)]
         return [self._finish(match, {}) for match in matches]
 
-    def _match_works(
-        self, unit: Unit, fetched: Fetched, threads: int, allowance: Allowance | None = None
-    ) -> list[Callable[[], _Match]]:
+    def _match_works(self, unit: Unit, fetched: Fetched, threads: int) -> list[Callable[[], _Match]]:
         """Return one function for each row group's share of the unit. It passes the fetched items to the row group's
-        reader, and runs the filter. ``allowance``: of the only row group, if it has one already."""
+        reader, and runs the filter."""
         works: list[Callable[[], _Match]] = []
         arrived = zip(fetched.keys, fetched.values, strict=True)
-        limits, given = self._shape.limits, allowance is not None
+        limits = self._shape.limits
+        allowance: Allowance | None = None
         for piece in unit.pieces:
             # a small read in one unit: each of its row groups has the full allowance
-            if allowance is None or (self._whole and not given):
+            if allowance is None or self._whole:
                 allowance = Allowance(limits) if threads == 1 else SharedAllowance(limits, threads)
             works.append(partial(self._match, piece, [*islice(arrived, len(piece.items))], allowance))
         return works
