@@ -138,7 +138,12 @@ def _closing_when_draining(service: Service) -> Any:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
-        await service.app(scope, receive, sending)
+        try:
+            await service.app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if not service.is_draining:
+                raise
+            # drain_s is over: uvicorn closes the connection, and would log a traceback for each cancelled request
 
     return app
 

@@ -47,6 +47,12 @@ def config_text(lake: Path, port: int, *names: str) -> str:
     return "\n".join(lines)
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @asynccontextmanager
 async def process(path: Path, *program: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the service as a process of its own, once it says that it runs. ``program``: the script that runs it."""
@@ -71,12 +77,28 @@ async def says(running: asyncio.subprocess.Process, words: str) -> None:
     raise AssertionError(f"the service ended without saying {words!r}")
 
 
+async def test_a_stream_that_outlasts_the_drain_is_cut_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    pq.write_table(trips(400_000), tmp_path / "lake" / "0.parquet")
+    path, port = tmp_path / "service.toml", free_port()
+    path.write_text(config_text(tmp_path / "lake", port, "trips").replace("drain_s = 20", "drain_s = 1"))
+    async with process(path) as running:
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            request = f"GET /v1/trips/scan HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+            await asyncio.to_thread(raw.sendall, request.encode())
+            assert (await asyncio.to_thread(raw.recv, 12)) == b"HTTP/1.1 200"  # the rest is not taken
+            running.send_signal(signal.SIGTERM)
+            assert running.stderr is not None
+            log = (await asyncio.wait_for(running.stderr.read(), 60)).decode()
+        assert await running.wait() == 0
+        assert "without completing response" in log
+        assert "Traceback" not in log
+
+
 async def test_sighup_reads_the_configuration_and_sigterm_ends_after_what_runs(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake")
     path = tmp_path / "service.toml"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     path.write_text(config_text(tmp_path / "lake", port, "one"))
     async with (
         process(path) as running,

@@ -26,7 +26,7 @@ from asyncpq.serve.configuration import parse_configuration
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import MAX_COMPARISONS, MAX_KEY_COLUMNS, MAX_PARAMETERS, MAX_VALUES, SMALL, from_body
 from tests.serve.services import TOKEN, bearer, client_of, configuration, problem, service_of, settings, write_lake
-from tests.serve.test_server import process, says
+from tests.serve.test_server import free_port, process, says
 
 GREEDY = "a token that asks for much"
 # Of texts of two letters, each character makes this pattern follow about fifty ways: a millisecond for each text.
@@ -254,12 +254,6 @@ def write_configuration(path: Path, url: str, port: int) -> None:
         f"[server]\nport = {port}\ndrain_s = 1\n[datasets.trips]\nurl = {json.dumps(url)}\n"
         f"[tokens.all]\nsha256 = '{token_digest(TOKEN).hex()}'\ndatasets = {{ '*' = {{}} }}\n"
     )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_sigterm_ends_work_that_goes_on(texts: str, tmp_path: Path) -> None:
