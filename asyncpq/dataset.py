@@ -68,8 +68,9 @@ class Dataset(EnteredAsync):
     Attributes:
         metrics: summed costs (:class:`asyncpq.ReadMetrics`) of the calls of this handle that have ended, as
             :attr:`asyncpq.File.metrics`.
-        opening: cost of opening the dataset, which ``metrics`` leaves out.
-        skipped: bad files that the call that ended last left out, if ``on_bad_file`` is "skip".
+        opening: cost of opening the dataset (:class:`asyncpq.ReadMetrics`), which ``metrics`` leaves out.
+        skipped: list of :class:`asyncpq.SkippedFile`: the bad files that the last call to end left out; empty unless
+            ``on_bad_file`` is "skip".
     """
 
     def __init__(self, state: DatasetState) -> None:
@@ -120,8 +121,8 @@ class Dataset(EnteredAsync):
         return self._state.source.description
 
     async def files(self, where: Where | None = None) -> list[str]:
-        """Return the urls of the current files, in order, without those that ``where`` rules out before any file is
-        opened."""
+        """Return the urls of the current files, in order. Files that ``where`` rules out by paths, a table's metadata
+        or an index are left out (None: no file is); no file is opened."""
         runtime, state = self._runtime, self._state
         runtime.check()
         async with runtime.deadline(self.url):
@@ -164,7 +165,7 @@ class Dataset(EnteredAsync):
     async def lint(self, columns: Sequence[str] | None = None) -> LintReport:
         """Find the properties of the dataset's files that make lookups slow, and predict what each cure saves.
 
-        The layouts of up to eight files, evenly chosen, stand for all.
+        Up to eight files, evenly chosen, are examined for all.
 
         Args:
             columns: as in :meth:`asyncpq.File.lint`.
@@ -221,8 +222,8 @@ class Dataset(EnteredAsync):
     def lookup_scan(
         self, columns: Sequence[str | int] | None, where: Where | None, *, limit: int, batch_size: int
     ) -> DatasetScan:
-        """Return a :meth:`scan` that counts as a lookup: it uses the connections that scans leave free, and caches keep
-        its pages. For services that stream the rows of lookups.
+        """Return a :meth:`scan` with the priority of a lookup: it may use the connections that scans leave free, and
+        caches keep its pages like those of lookups. For services that stream the rows of lookups.
 
         Args:
             columns, where, limit, batch_size: as in :meth:`scan`; for ``where``,
@@ -290,7 +291,7 @@ class Dataset(EnteredAsync):
         """Return the rows at the positions ``rows``, in the order of ``rows``, duplicates included.
 
         Args:
-            rows: pairs of a file's url, as returned by :meth:`files`, and a row number in that file.
+            rows: pairs of a file's url, as returned by :meth:`files`, and a row number in that file, from 0.
 
         Raises:
             RowIndexError: the dataset does not have the file, the file does not have the row, or the row is deleted.
@@ -515,8 +516,8 @@ class Dataset(EnteredAsync):
 
     def bind(self, where: Predicate | None) -> BoundPredicate | None:
         """Return a predicate that reads of this dataset take as ``where``, without checking, simplifying and compiling
-        it again: for a condition of many reads. Relative times are those of this call. Runs in any thread. None if
-        ``where`` is None.
+        it again: for a condition of many reads. Times relative to :func:`asyncpq.now` are fixed at this call. Runs in
+        any thread. None if ``where`` is None.
 
         Args:
             where: a condition in any form that :meth:`scan` takes.

@@ -54,10 +54,10 @@ def _cut(text: str) -> str:
 
 
 class Hint(str):
-    """A hint in the words of the library, whose ``command`` says the same in the words of the command line.
+    """A hint for users of the library. Its attribute ``command`` is the text for users of the command line.
 
-    A hint that names no argument of Python is right for both, and a plain ``str``. ``text + hint`` and ``hint + text``
-    add the text to both; an f-string and ``str.join`` keep only the words of the library.
+    A hint that names no argument of Python fits both, and is a plain ``str``. ``text + hint`` and ``hint + text`` add
+    the text to both forms; an f-string and ``str.join`` keep only the library's.
     """
 
     command: str
@@ -76,7 +76,7 @@ class Hint(str):
 
 
 def command_words(text: str) -> str:
-    """Return ``text`` in the words of the command line, if it has them."""
+    """Return the text of ``text`` for the command line if it is a :class:`Hint`; else ``text``."""
     return text.command if isinstance(text, Hint) else text
 
 
@@ -92,7 +92,7 @@ class AsyncpqError(Exception):
             ``default_hint`` of the class, which fits each of its errors.
 
     Attributes:
-        message, url, byte_range, column, hint: the arguments; ``str(error)`` joins them.
+        message, url, byte_range, column, hint: the arguments, None where not known; ``str(error)`` joins them.
         default_hint: hint of errors of the class without a hint of their own; None for most.
         option: the argument with whose name the message begins: "rows" of ``rows=3: must be a list``. None for most.
     """
@@ -120,8 +120,8 @@ class AsyncpqError(Exception):
         return self._text(self.hint)
 
     def command_text(self, options: Mapping[str, str] = MappingProxyType({})) -> str:
-        """Return the error's text in the words of the command line. ``options``: the options of the command by the
-        names of the arguments, such as ``{"sort_by": "--sort-by"}``."""
+        """Return the error's text for users of the command line. ``options`` maps names of arguments in the text to the
+        command's options, such as ``{"sort_by": "--sort-by"}``."""
         text, name = self._text(None if self.hint is None else command_words(self.hint)), self.option
         if name is None or name not in options or not text.startswith(name):
             return text
@@ -152,7 +152,8 @@ class AsyncpqError(Exception):
 def located(
     *, url: str | None = None, byte_range: tuple[int, int] | None = None, column: str | None = None
 ) -> Iterator[None]:
-    """Add a place to an AsyncpqError that the ``with`` block raises, as :meth:`AsyncpqError.locate` does."""
+    """Set ``url``, ``byte_range`` and ``column`` of an AsyncpqError that the ``with`` block raises, where it has
+    None."""
     try:
         yield
     except AsyncpqError as error:
@@ -232,7 +233,7 @@ class RowIndexError(QueryError, IndexError):
 
 
 class StoreError(AsyncpqError, OSError):
-    """A request to the object store failed."""
+    """A request to the object store failed. Base of the errors of stores."""
 
     def __str__(self) -> str:
         return AsyncpqError.__str__(self)
@@ -292,7 +293,7 @@ class ThrottledError(StoreError):
 
 
 class DeadlineExceededError(StoreError, TimeoutError):
-    """The read's deadline passed."""
+    """A call took longer than it may, such as a lookup longer than ``RetryOptions.read_timeout_s``."""
 
     def __str__(self) -> str:
         return AsyncpqError.__str__(self)
@@ -303,11 +304,12 @@ class UnsupportedStoreError(StoreError):
 
 
 class ConcurrentCommitUnsupported(UnsupportedStoreError):  # noqa: N818
-    """The store of an index overwrites existing objects, so one of two concurrent commits could be lost."""
+    """The store of an index cannot refuse to overwrite an existing object, so one of two concurrent commits could be
+    lost."""
 
 
 class StaleSnapshotError(StoreError):
-    """The snapshot of an index is gone: it was vacuumed, or the index was dropped."""
+    """The snapshot of an index that a call uses no longer exists: a vacuum removed it, or the index was dropped."""
 
 
 # -- the bytes ----------------------------------------------------------------------------------
@@ -438,9 +440,9 @@ def install_hint(package: str, extra: str) -> str:
 
 
 def ambiguous_path(path: str, fields: Sequence[Sequence[str]], *, in_lists: bool = False) -> AmbiguousColumnError:
-    """Return the error for a dotted ``path`` of several ``fields``, each given by the names on the way to it. It names
-    the fields and says how to get one of them. ``in_lists``: a way leads through a list or map, so that pyarrow has no
-    ``pc.field`` for it."""
+    """Return the error for a dotted ``path`` that fits several ``fields``, each a sequence of the names from the
+    top-level column to the field. It names the fields and says how to read one. ``in_lists``: a field is inside a list
+    or map, for which pyarrow has no ``pc.field``."""
     names = list(dict.fromkeys([", ".join(map(_quoted, field)) for field in fields]))
     tops = [_quoted(top) for top in dict.fromkeys([field[0] for field in fields])]
     message = f"{len(fields)} fields have this path"

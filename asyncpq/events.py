@@ -131,7 +131,7 @@ class Progress:
         step: the step, such as "read", "write" or "verify".
         done: how much of the step is done.
         total: how much the step has to do; None: not known yet.
-        unit: what ``done`` and ``total`` count.
+        unit: what ``done`` and ``total`` count: "files" or "rows".
     """
 
     operation: OperationName
@@ -149,9 +149,9 @@ class ArrowSchemaIgnored:
     alone.
 
     Attributes:
-        operation: the call that reads the file.
+        operation: the call that reads the file, such as "scan".
         url: url of the file, without user info, query and secrets.
-        reason: as in ``metrics.fallbacks``.
+        reason: why the schema is ignored; :attr:`asyncpq.ReadMetrics.fallbacks` of the read has it, too.
     """
 
     operation: OperationName
@@ -168,12 +168,19 @@ class Operation:
 
     Use it as a context manager if one task runs it. If it takes several calls, as a scan does, call :meth:`begin` and
     :meth:`end`.
+
+    Attributes:
+        name: the call, such as "lookup".
+        url: url of the object, without secrets.
+        totals: the metrics to which ``metrics`` are added at the end: the session's, or those of the outer call.
+        on_event: the session's ``on_event``; None without one.
+        metrics: cost of the call so far.
     """
 
     name: OperationName
-    url: str  # of the object, safe to be shown
-    totals: tuple[ReadMetrics, ...]  # what the metrics are added to: sums of the session, or those of the outer call
-    on_event: Callable[[Event], None] | None  # the session's hook
+    url: str
+    totals: tuple[ReadMetrics, ...]
+    on_event: Callable[[Event], None] | None
     metrics: ReadMetrics = field(default_factory=ReadMetrics)
     _running: bool = field(default=False, init=False)
     _span: ReadSpan | None = field(default=None, init=False)

@@ -69,7 +69,7 @@ class File(EnteredAsync):
         metrics: summed costs (:class:`asyncpq.ReadMetrics`) of the calls of this handle that have ended, whether they
             returned or raised. Use :func:`asyncpq.measure` for the cost of one call, and :attr:`asyncpq.Scan.metrics`
             for that of a scan.
-        opening: cost of opening the file, which ``metrics`` leaves out.
+        opening: cost of opening the file (:class:`asyncpq.ReadMetrics`), which ``metrics`` leaves out.
     """
 
     def __init__(self, source: ObjectSource, version: FileVersion) -> None:
@@ -107,7 +107,7 @@ class File(EnteredAsync):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the file, the same as pyarrow's."""
+        """The Arrow schema of the file, as ``pyarrow.parquet.read_schema`` returns it."""
         fields = self._version.metadata.schema.whole_fields
         return file_schema(self._version, fields, self._source.runtime.options.read.extension_types)
 
@@ -131,7 +131,7 @@ class File(EnteredAsync):
         """Ask the store for the object's current version; later reads use that version.
 
         Returns:
-            The current version; equal to the earlier one if the object has not changed.
+            The current version; equal to :attr:`version` before the call if the object has not changed.
         """
         self._source.runtime.check()
         operation = self._operation("refresh")
@@ -186,7 +186,7 @@ class File(EnteredAsync):
         """Describe the file's layout: schema, row groups, pages, indexes, Bloom filters, encodings, sizes, order.
 
         The result is a dict of JSON values (docs/cli.md), with ``explain()`` as text, and the page map in notebooks. A
-        damaged index counts as absent; ``fallbacks`` say so.
+        damaged index is reported as absent, and named under ``fallbacks``.
 
         Args:
             pages: fetch the page indexes of all columns, in as few requests as possible. Without them the result has no

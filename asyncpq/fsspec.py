@@ -341,6 +341,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return await (await self._reader()).pinned(self._url(self._own_path(path)), validator)
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """Return the bytes ``[start, end)`` of an object: negative numbers count from its end, None means its beginning
+        or end. Raises FileNotFoundError if there is no object."""
         return (await self.read(path, [(start, end)]))[0]
 
     async def _cat_ranges(
@@ -381,6 +383,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return results
 
     async def _get_file(self, rpath: str, lpath: str, **_: Any) -> None:
+        """Copy the object at ``rpath`` to the local file ``lpath``; if it is a folder, create a local folder."""
         if await self._isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
@@ -415,6 +418,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     # -- what there is ----------------------------------------------------------------------------
 
     async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Return ``name``, ``type`` ("file" or "directory") and ``size`` in bytes, with the version if it is known.
+        Raises FileNotFoundError if there is neither object nor folder."""
         path = self._own_path(path)
         missing: ObjectNotFoundError | None = None
         if self._may_be_object(path):
@@ -438,18 +443,21 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return match is None or "/" in url[match.end() :].rstrip("/")
 
     async def _isdir(self, path: str) -> bool:
+        """Return whether objects or folders are below the path; False for stores without listings."""
         try:
             return bool(await self._listing(self._own_path(path), deep=False))
         except (UnsupportedStoreError, ObjectNotFoundError):  # HTTP has no folders
             return False
 
     async def _isfile(self, path: str) -> bool:
+        """Return whether the path is that of an object."""
         try:
             return bool((await self._info(path))["type"] == "file")
         except ObjectNotFoundError:
             return False
 
     async def _exists(self, path: str, **_: Any) -> bool:
+        """Return whether the path is that of an object or folder."""
         try:
             await self._info(path)
         except ObjectNotFoundError:
@@ -457,6 +465,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return True
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """Return what is directly in a folder, or the object itself: dicts as of ``info``; paths without ``detail``."""
         path = self._own_path(path)
         infos = await self._listing(path, deep=False) or {path: await self._info(path)}
         return list(infos.values()) if detail else list(infos)
@@ -464,6 +473,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     async def _find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **_: Any
     ) -> Any:
+        """Return the objects at all levels below a path, or ``maxdepth`` levels (None: all), sorted by path: a list of
+        paths, or with ``detail`` a dict from path to ``info``. ``withdirs`` adds folders."""
         path = self._own_path(path)
         begin = len(path if path.endswith("/") or not path else f"{path}/")
         infos = {

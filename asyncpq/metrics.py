@@ -32,13 +32,13 @@ class RequestRecord:
 
     Attributes:
         method: "GET" or "HEAD"; for writes "PUT", "POST" or "DELETE".
-        purpose: reason of the request.
+        purpose: what the request fetches, such as "tail" (the end of an object), "footer", "index", "data" or "list".
         start: first byte of the requested range; -length for a suffix GET, 0 for a listing.
         stop: end of the requested range, exclusive; 0 for a suffix GET and a listing.
         status: HTTP status; 0 without a response, 200 for stores without statuses.
         bytes: length of the body received.
         attempt: 1 for the first try.
-        round: dependency step within the read, from 1.
+        round: 1 plus the longest chain of requests of the read that this one had to wait for.
         seconds: seconds from sending to the end of the body.
         throttled: whether the store asked to slow down.
         hedge: whether it is a second request, sent while the first had no response.
@@ -88,27 +88,40 @@ class RequestRecord:
 
 
 class TracedPart(NamedTuple):
-    """One piece of an object that a read got: a footer, a page, a dictionary, a slice of an index, ..."""
+    """One piece of an object that a read got: an item of :attr:`ReadTrace.parts`.
 
-    url: str  # of the object
+    Attributes:
+        url: url of the object.
+        kind: the piece, such as "footer", "page" or "dictionary".
+        start, stop: its bytes in the object, ``stop`` exclusive.
+        tier: where it came from; "disk" for either cache tier if the session has both.
+    """
+
+    url: str
     kind: str
-    start: int  # first byte in the object
+    start: int
     stop: int
-    tier: Tier  # where it came from; "disk" for either tier if both are there
+    tier: Tier
 
 
 @dataclass(slots=True, eq=False)
 class ReadTrace:
-    """A record of one read's steps, for ``why()``. A read fills it only if its metrics have one in ``trace``. Times
-    are ``time.monotonic()``."""
+    """A record of one read's steps, for ``why()``. A read fills it only if its metrics have one in ``trace``.
+
+    Attributes:
+        parts: the pieces of objects that the read got.
+        decoded, filtered, waited: when the read decoded, filtered, and waited for a cache tier outside this process:
+            pairs of begin and end, as ``time.monotonic()``. Filtering is part of decoding.
+        matched: for each filtered part of a row group: url, ordinal of the row group, half-open ranges of matching rows.
+        on_plan: called with the planner and the plan of each file; None for no call.
+    """
 
     parts: list[TracedPart] = field(default_factory=list)
-    decoded: list[tuple[float, float]] = field(default_factory=list)  # when units were decoded: began, ended
-    filtered: list[tuple[float, float]] = field(default_factory=list)  # when the filter ran, during that
-    #: For each piece of a row group that was filtered: url, ordinal of the row group, and ranges of its matching rows.
+    decoded: list[tuple[float, float]] = field(default_factory=list)
+    filtered: list[tuple[float, float]] = field(default_factory=list)
     matched: list[tuple[str, int, list[tuple[int, int]]]] = field(default_factory=list)
-    waited: list[tuple[float, float]] = field(default_factory=list)  # for a tier outside this process
-    on_plan: Callable[[Any, Any], None] | None = None  # is called with the planner and the plan of each file
+    waited: list[tuple[float, float]] = field(default_factory=list)
+    on_plan: Callable[[Any, Any], None] | None = None
 
     def of_index(self) -> ReadTrace:
         """Return a trace for reads of the index's own files. It records into this trace's lists of parts and times,
@@ -137,9 +150,9 @@ class ReadMetrics:
         shared_hits: those of ``cache_hits`` in the shared cache.
         files_total: files of a dataset.
         files_ruled_out: files that were not opened.
-        files_opened: files whose footer was examined, cached or fetched.
-        files_read: files of which data was read.
-        files_skipped: bad files, if skipping is allowed.
+        files_opened: files whose footer was examined, whether cached or fetched.
+        files_read: files of which data pages were read.
+        files_skipped: bad files that were left out, with ``on_bad_file="skip"``.
         row_groups_total: row groups of the opened files.
         row_groups_read: row groups read after pruning.
         row_groups_by_bloom: row groups that only bloom filters ruled out.
@@ -151,17 +164,18 @@ class ReadMetrics:
         restarts: how often the read began again because the object had changed.
         wait_s: seconds of waiting for an outside cache tier or the store; parallel waits count once.
         decode_s: seconds of decoding after the bytes have come, waiting for a thread included.
-        guarantee: how the store pins the version: "pinned", "compared", "bracketed" or "none".
+        guarantee: how the store ensures that all bytes are of one version: "pinned", "compared", "bracketed" or "none"
+            (docs/stores.md).
         store_path: the client that served the read, such as "direct" or "s3fs".
         server: the server's host and non-default port; empty for s3fs and fsspec.
         fallbacks: slower paths taken, and metadata ignored since they contradict the file, with the reason; the first
             100 of them.
         log: the first 10,000 requests, in the order of their ends.
-        totals: the sums that this read was added to, such as the session's. A fetch that outlives the read that began
-            it, because other reads wait for it, is counted there, too.
+        totals: the metrics to which this read was added, such as the session's. They also count fetches that end after
+            the read that began them.
         began: ``time.monotonic()`` when the call began.
         ended: ``time.monotonic()`` when the call ended.
-        trace: where a read that is explained tells its story; None for all others.
+        trace: the steps of the read, for :meth:`asyncpq.File.why`; None for all other reads.
     """
 
     requests: int = 0
@@ -282,8 +296,8 @@ class ReadMetrics:
         self.bytes_by_purpose[purpose] = self.bytes_by_purpose.get(purpose, 0) + request.bytes
 
     def count_late(self, request: RequestRecord) -> None:
-        """Count a request of a read that was added already, here and in what this was added to. Log it, if this is
-        measured by :func:`measure`."""
+        """Count a request that ended after its read, in these metrics and in their ``totals``. Metrics of
+        :func:`measure` also log it."""
         self.count(request)
         if self._keeps_log and len(self.log) < MAX_LOGGED:
             self.log.append(request)
@@ -336,7 +350,7 @@ class ReadMetrics:
         self.log.extend(part.log[: MAX_LOGGED - len(self.log)])
 
     def add_to(self, *totals: ReadMetrics) -> None:
-        """Add the counts of this read, which has ended, to each of the sums, and its log to those of them that
+        """Add the counts of this read, which has ended, to each of ``totals``, and its log to those that
         :func:`measure` made."""
         self.totals += totals
         for total in totals:

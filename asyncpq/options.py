@@ -1,7 +1,6 @@
 """All options, with units in their names. This module alone owns their defaults.
 
-The classes are frozen and keyword-only; ``dataclasses.replace`` makes a changed copy. Layers below the session require
-every value as an argument.
+The classes are frozen and keyword-only; ``dataclasses.replace`` makes a changed copy.
 """
 
 from __future__ import annotations
@@ -127,8 +126,8 @@ class RequestOptions:
     """Options for how reads become range GETs: ``requests`` of :class:`asyncpq.Session`.
 
     Attributes:
-        tail_bytes: size of the first GET of an unknown object, from its end. It should cover footer and page indexes. A
-            session learns from the tails it has seen.
+        tail_bytes: bytes of the first GET of an object, from its end. It should cover footer and page indexes. Later
+            objects of the same folder are asked for as much as the footers of earlier ones needed.
         gap_bytes: two ranges closer than this are fetched as one. None: the number of bytes that arrive in the time
             that one more request costs, as the session has measured it (16 KiB before it has).
         part_bytes: merged ranges larger than this are cut into parts of this size.
@@ -171,15 +170,15 @@ class RetryOptions:
 
     Attributes:
         max_attempts: tries of one request, the first included.
-        backoff_base_s: the wait before try n+1 is a random time up to ``backoff_base_s * 2**n``.
-        backoff_max_s: maximum of one such wait.
-        connect_timeout_s: time to connect (DNS, TCP and TLS).
-        first_byte_timeout_s: time from sending a request to its response head; ``connect_timeout_s`` is added, since a
-            connection may have to be made first.
-        stall_timeout_s: longest silence inside a response body.
+        backoff_base_s: the wait before try n+1 is a random number of seconds up to ``backoff_base_s * 2**n``.
+        backoff_max_s: maximum of one such wait, in seconds.
+        connect_timeout_s: seconds to connect (DNS, TCP and TLS).
+        first_byte_timeout_s: seconds from sending a request to its response head; ``connect_timeout_s`` is added, since
+            a connection may have to be made first.
+        stall_timeout_s: longest silence inside a response body, in seconds.
         min_throughput_bytes_s: a body slower than this, averaged, is given up after ``stall_timeout_s`` and retried.
-        read_timeout_s: time for opening a file or dataset, for one whole lookup, take, count or plan, and for each
-            batch of a scan; None for no bound.
+        read_timeout_s: seconds for opening a file or dataset, for one whole lookup, take, count or plan, and for each
+            batch of a scan; then the call raises :class:`asyncpq.DeadlineExceededError`. None for no bound.
         retry_budget: the number of retries that all requests of a store have left together, at first and at most. A
             retry takes 1; its success gives 1 back, any other success 0.2. If none is left, a failed request is not
             retried. None for no bound.
@@ -323,7 +322,7 @@ class DiskCacheOptions:
     Attributes:
         path: the cache's folder, owned by this user alone; it is made if it does not exist.
         max_bytes: budget of all files in the folder. An entry larger than an eighth of the budget is not kept.
-        timeout_s: an entry that the disk has not returned within this time is a miss.
+        timeout_s: seconds after which an entry that the disk has not returned counts as a miss.
     """
 
     path: str
@@ -347,13 +346,14 @@ class SharedCacheOptions:
             requires them. Never shown.
         secret: authenticates entries: entries with another secret, or without one, are misses. None trusts every
             client that can write to the server. Never shown.
-        prefix: begins every key in the server.
-        ttl_s: how long the server keeps an entry.
-        timeout_s: time limit of a call, plus its bytes at ``min_throughput_bytes_s``; up to four times as long if the
-            event loop was busy. A limit above the time of a fetch from the store gains nothing.
+        prefix: text with which every key in the server begins.
+        ttl_s: seconds for which the server keeps an entry.
+        timeout_s: seconds for one call, plus the time of its bytes at ``min_throughput_bytes_s``; up to four times as
+            long if the event loop was busy. After that, the read fetches from the store. A limit above the time of such
+            a fetch gains nothing.
         min_throughput_bytes_s: every byte that a call requests adds to the time limit at this rate.
-        connect_timeout_s: time limit of address lookup, TCP, TLS and authentication; no call waits so long.
-        retry_after_s: pause after the server failed or was too slow.
+        connect_timeout_s: seconds for address lookup, TCP, TLS and authentication; no call waits so long.
+        retry_after_s: seconds for which reads do without the cache after the server failed or was too slow.
         max_connections: connections to the server; half of them write.
         max_entry_bytes: entries larger than this are not written.
         max_read_bytes: pages of a read that fetches more than this are not written.
@@ -394,7 +394,8 @@ class SharedCacheOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
-    """Options for building, refreshing and compacting indexes: ``building`` of :meth:`asyncpq.Session.build_index`.
+    """Options for building, refreshing and compacting indexes: ``building`` of :meth:`asyncpq.Session.build_index`. A
+    segment is an immutable, sorted part of an index, such as one Parquet file.
 
     Attributes:
         memory_bytes: approximate memory for index rows that are not written yet; further rows go to local files. While
@@ -404,10 +405,11 @@ class BuildOptions:
         checkpoint_files: after this many files, or after about a minute, the build commits its progress, invisible to
             readers, so that it can be resumed. A build on Spark commits after this many files, and at most
             ``max_segments`` times.
-        segment_rows, segment_bytes: largest size of a segment; the bytes are approximate, and in memory.
-        max_segments: a refresh that leaves more segments of an index kind than this compacts them.
-        grace_s: a build without a heartbeat for this time has expired, and fails if it goes on.
-        folder: for local files of index rows that are not written yet; None for the system's temporary folder.
+        segment_rows, segment_bytes: maximum rows of a segment, and its approximate maximum bytes in memory.
+        max_segments: a refresh that leaves more segments of an index kind than this merges them.
+        grace_s: seconds without a heartbeat (a small write) after which a build counts as dead: it fails if it goes on,
+            and other builds may use its progress.
+        folder: local folder for index rows that exceed ``memory_bytes``; None for the system's temporary folder.
     """
 
     memory_bytes: int = 256 * MIB
@@ -435,13 +437,12 @@ class SessionOptions:
             ``asyncpq.ttl(max_age_s)`` or ``asyncpq.immutable()``; or one for each url pattern (:mod:`fnmatch`): the
             first match counts, other objects have ``etag()``. A pattern may match the url as given, or the path of a
             local file.
-        negative_ttl_s: time during which opening an object that was missing fails without a request; 0 always asks the
-            store. Missing objects are remembered in memory only.
-        cache_namespace: sessions share cached bytes only within one namespace; by default it is made from the storage
-            options and the identity of the credentials. Sessions with the same ``cache_namespace`` share them whatever
-            their credentials are.
-        requests, retry, limits, read: how reads become requests, when those are sent again, what one session may use,
-            and what is checked.
+        negative_ttl_s: seconds during which opening an object that was missing fails without a request; 0 always asks
+            the store. Missing objects are remembered in memory only.
+        cache_namespace: sessions share cached bytes only within one namespace, whatever their credentials are. None: a
+            namespace made from the storage options and the identity of the credentials.
+        requests, retry, limits, read: how reads become requests, when failed requests are sent again, what one session
+            may use, and what reads check.
     """
 
     memory_cache_bytes: int = 256 * MIB

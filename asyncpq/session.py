@@ -184,7 +184,7 @@ class Session(EnteredAsync):
 
     def lent(self) -> Session:
         """Return a session that shares connections, caches and threads with this one, for one of several users of a
-        session. Closing it ends what was begun in it, and leaves this one open."""
+        session. Closing the new session ends its own reads, and leaves this session open."""
         session = object.__new__(Session)
         session._disk, session._tiers = self._disk, self._tiers
         session._runtime = self._runtime.lent()
@@ -192,7 +192,7 @@ class Session(EnteredAsync):
 
     @property
     def metrics(self) -> ReadMetrics:
-        """The summed costs of all reads that have ended."""
+        """The summed costs (:class:`asyncpq.ReadMetrics`) of all calls in this session that have ended."""
         return self._runtime.metrics
 
     @property
@@ -309,7 +309,8 @@ class Session(EnteredAsync):
                 columns that a file lacks are null, types are widened.
             partitioning: "hive" for folders such as ``year=2024``, names of the folders below the prefix, or None.
             partition_types: types of partition columns; others are int32 if all values fit, else int64, else strings.
-            on_bad_file: "skip" leaves out, and reports, files that are not Parquet, cannot be read, or do not fit.
+            on_bad_file: "raise", the default; or "skip" leaves out files that are not Parquet, cannot be read, or do
+                not fit the schema, and lists them in :attr:`Dataset.skipped`.
             listing_max_age_s: reads may use a listing, or a snapshot of an index, that is at most this old, and then
                 miss files written since; 0: each read lists again.
 

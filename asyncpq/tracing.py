@@ -66,6 +66,7 @@ class ReadSpan:
         self._token = context.attach(trace.set_span_in_context(self._span))
 
     def leave(self) -> None:
+        """Restore the parent that :meth:`enter` replaced. Called by the task that entered."""
         from opentelemetry import context
 
         context.detach(self._token)

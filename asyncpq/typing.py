@@ -10,14 +10,13 @@ Tables and expressions of other packages are protocols here: a type checker need
 what only looks similar.
 
 Attributes:
-    DatasetTarget: what a dataset's files are named by: a prefix, a pattern, or a table's url; a list of urls; or a
-        table.
+    DatasetTarget: the files of a dataset: the url of a prefix, a pattern or a table; a list of urls; or a table object.
     DecryptionProperties: the ``FileDecryptionProperties`` of pyarrow, which ships no types: made with
         ``pyarrow.parquet.encryption``.
     FilterTuple: one comparison of a list as in pyarrow's ``filters=``: column, operator, value.
-    IndexChoice: the index of a dataset's reads: an index or its place, an index of the caller's own, or a list of one
-        index and any number of the caller's own; None for the index below the prefix, if there is one, and False for no
-        index.
+    IndexChoice: the index of a dataset's reads: an open :class:`asyncpq.indexing.Index`; the url or backend of one; a
+        :class:`asyncpq.indexing.FileIndex` of your own; or a list of one index and any number of your own. None: the
+        index below the prefix, if there is one. False: no index.
     IndexTarget: where an index is or will be: a url, or a backend of :mod:`asyncpq.indexing`.
     Predicate: the condition of a read, ``where=``; docs/filter.md defines the meaning of each form: an expression of
         :func:`asyncpq.col`, a condition in SQL, filter tuples that must all hold, lists of them of which one must hold,
@@ -108,7 +107,7 @@ class IndexHandle(Protocol):
 
     @property
     def url(self) -> str:
-        """Url or description of the index's place."""
+        """Url of the index without secrets; "memory" for an index in memory."""
 
     @property
     def snapshot(self) -> int:

@@ -100,7 +100,8 @@ class MemoryCache:
         return self
 
     def apart(self, form: Hashable) -> MemoryCache:
-        """Return a view of this cache, with the same budget, whose entries only views of the same ``form`` see."""
+        """Return a view of this cache, with the same budget. Only views with an equal ``form`` see each other's
+        entries."""
         return _Apart(self.whole, form)
 
     def __len__(self) -> int:
@@ -167,7 +168,7 @@ class MemoryCache:
             return forgotten
 
     def clear(self) -> None:
-        """Forget everything, and what was seen once. Reads that run keep what they have."""
+        """Remove all entries, and the record of evicted keys. Running reads keep the values that they already got."""
         with self._lock:
             self._main.clear()
             self._probation.clear()

@@ -71,8 +71,8 @@ class ColumnBounds:
 
 
 class CatalogReader(Protocol):
-    """What a catalog reads with: the session's stores, caches and limits. asyncpq makes it and passes it to the methods
-    of a :class:`Catalog`, of its :class:`Snapshot` and of :class:`Deletes`, all in the session's event loop."""
+    """Reads objects for a catalog, with the session's stores, caches and limits. asyncpq makes one and passes it to the
+    methods of a :class:`Catalog`, its :class:`Snapshot` and :class:`Deletes`, in the session's event loop."""
 
     async def read_bytes(
         self, url: str, start: int = 0, stop: int | None = None, *, at_most: int | None = None
@@ -83,7 +83,7 @@ class CatalogReader(Protocol):
             at_most: the most bytes that the range, or the object, may have; None: ``max_decoded_bytes`` of the limits.
 
         Raises:
-            ResourceLimitError: it is longer.
+            ResourceLimitError: the range or object is longer than ``at_most``.
             StoreError: the store failed; ObjectNotFoundError if the object does not exist.
         """
 
@@ -180,7 +180,8 @@ class DataFile:
         fields: the table's columns with their names or ids in this file; None if the table's own ``fields`` apply.
         content: the bytes of a file that is in no store, and for which ``url`` is only a name; else None.
         entry: the file's entry in an index; None if no index lists the file.
-        unreadable: the error to raise when the file is opened, for an unsupported format or unsupported deletes.
+        unreadable: the error to raise when the file is opened, for an unsupported format or unsupported deletes; else
+            None.
     """
 
     url: str
@@ -324,7 +325,8 @@ class Snapshot(Protocol):
 
 
 class Catalog(Protocol):
-    """The source of a table's snapshots: Delta's log, Iceberg's metadata, a SQL catalog, or a user's own."""
+    """The source of a table's snapshots, such as Delta's log. Implement one for another format, and pass it to
+    :meth:`asyncpq.Session.open_dataset`."""
 
     async def snapshot(self, reader: CatalogReader) -> Snapshot:
         """Return the table's current snapshot, or the one of the version or time for which the catalog was created.

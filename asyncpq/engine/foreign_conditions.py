@@ -55,7 +55,11 @@ T = TypeVar("T")
 
 
 class Untranslated(Expression):
-    """A part of a condition that a door cannot translate, so that it excludes no rows; ``reason`` says why."""
+    """A part of a condition that a door cannot translate, so that it excludes no rows.
+
+    Args:
+        reason: why, as text.
+    """
 
     __slots__ = ("reason",)
 
@@ -96,8 +100,13 @@ class ForeignTest(NamedTuple):
 
 
 class SinceEpoch(NamedTuple):
-    """A date or a point in time, since 1970-01-01: ``days``, or ``nanoseconds`` of UTC if it is ``zoned``, else of the
-    wall clock."""
+    """A date or a point in time, counted from 1970-01-01. Made by :func:`since_epoch`.
+
+    Attributes:
+        days: days, for a date; else None.
+        nanoseconds: nanoseconds, for a point in time; else None.
+        zoned: whether the nanoseconds are UTC; if not, they are those of a clock without a time zone.
+    """
 
     days: int | None
     nanoseconds: int | None = None

@@ -77,23 +77,31 @@ _INVERSE: Final[Mapping[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": "
 
 
 class AllOf(NamedTuple):
-    """What a door's ``understand`` (:func:`translate`) returns for the AND of other nodes; true without any.
+    """The AND of other nodes, as ``understand`` of :func:`translate` returns it; true without terms.
 
-    ``terms`` are these nodes, objects of the other engine, of which ``translate`` asks ``understand`` in turn.
+    Attributes:
+        terms: the nodes, objects of the other engine; :func:`translate` passes each to ``understand``.
     """
 
     terms: Sequence[Any]
 
 
 class AnyOf(NamedTuple):
-    """What a door's ``understand`` (:func:`translate`) returns for the OR of other nodes; false without any. ``terms``
-    as in :class:`AllOf`."""
+    """The OR of other nodes, as ``understand`` of :func:`translate` returns it; false without terms.
+
+    Attributes:
+        terms: the nodes, as in :class:`AllOf`.
+    """
 
     terms: Sequence[Any]
 
 
 class Negated(NamedTuple):
-    """A node that is the NOT of another node; null where that is null. ``term`` is a node of the other engine."""
+    """The NOT of another node, as ``understand`` of :func:`translate` returns it; null where that node is null.
+
+    Attributes:
+        term: the node, an object of the other engine.
+    """
 
     term: Any
 

@@ -34,7 +34,12 @@ AFTER_ALL: Final = b"\x03"  # above every key of a value
 
 
 class KeyRange(NamedTuple):
-    """The keys ``low <= key < high``. If ``high`` is None, the range has no end."""
+    """The encoded keys ``low <= key < high``, compared as bytes.
+
+    Attributes:
+        low: least key.
+        high: end, exclusive; None for no end.
+    """
 
     low: bytes
     high: bytes | None

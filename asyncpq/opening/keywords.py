@@ -120,7 +120,8 @@ class OptimizeKeywords(RewriteKeywords, total=False):
 
 
 class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
-    """Keyword arguments of a session and of a dataset that is opened in the session."""
+    """All keyword arguments of :class:`asyncpq.Session`, and those of :meth:`asyncpq.Session.open_dataset` but
+    ``index`` and ``view``; they explain each."""
 
 
 def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, DatasetKeywords]:

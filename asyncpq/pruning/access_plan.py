@@ -328,7 +328,8 @@ class AccessPlan:
     def from_row_groups(cls, groups: Mapping[int, RowRanges | Iterable[tuple[int, int]] | None]) -> AccessPlan:
         """Return a plan of some rows of some row groups; all other row groups are skipped.
 
-        ``groups``: keyed by ordinal, half-open ranges of rows counted from the row group's first row; None: all rows.
+        ``groups`` maps a row group's ordinal to half-open ranges of rows, counted from the row group's first row, or to
+        None for all its rows.
 
         Raises:
             RowIndexError: an ordinal is negative, or a range begins before row 0.

@@ -59,7 +59,8 @@ class WhyReport:
         return self._document
 
     def add_layout(self, layout: Inspection) -> None:
-        """Add the layout of a file that was read, so that the page map can draw its pages."""
+        """Add the layout of a file that was read (:meth:`asyncpq.File.inspect`), for the page map
+        (docs/page-map.md)."""
         self._document["layouts"].append(layout)
 
     def explain(self) -> str:

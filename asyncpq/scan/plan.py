@@ -57,7 +57,7 @@ class Plan:
 
     Attributes:
         url, version: the object and its version.
-        guarantee: how the store ensures that all bytes are of one version.
+        guarantee: how the store ensures that all bytes are of one version: "pinned", "compared", "bracketed" or "none".
         columns: names that would be returned, or dotted paths of the leaves where parts of a column would be.
         where: the predicate, as text; None without one.
         limit: the most rows to return; None for all.
@@ -127,7 +127,7 @@ class Plan:
         """Return the plan as a document that can be written as JSON.
 
         Args:
-            layouts: with the layout of the file, as far as it is in memory, so that the plan can be drawn.
+            layouts: add the layout of the file (row groups and pages with their places), as far as it is in memory.
         """
         document: PlanDocument = {
             "document": "plan",

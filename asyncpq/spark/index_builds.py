@@ -43,10 +43,16 @@ _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 class FileProblem(NamedTuple):
-    """A file that could not be read for an index."""
+    """A file that could not be read for an index: an item of :attr:`BuiltIndex.problems`.
 
-    path: str  # relative to the dataset's root, or a whole url
-    error: str  # name of a class of asyncpq.errors
+    Attributes:
+        path: relative to the dataset's url, or a whole url.
+        error: name of a class of :mod:`asyncpq.errors`.
+        message: text of the error.
+    """
+
+    path: str
+    error: str
     message: str
 
 

@@ -171,9 +171,10 @@ class OptimizeLakeKeywords(SettingKeywords, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeResult(RewriteResult):
-    """Result of :func:`optimize`, with the checksums of the source's rows, which are those of the written rows.
+    """Result of :func:`optimize`. ``bytes_before`` counts only files that may have rows that ``where`` selects.
 
-    ``bytes_before`` counts the files that may have rows that ``where`` selects.
+    Attributes:
+        checksums: of the rows of the source, equal to those of the written rows, which were read back.
     """
 
     checksums: Checksums = field(repr=False)

@@ -64,9 +64,9 @@ class Validator:
 
     Attributes:
         size: size of the object in bytes.
-        etag: verbatim, with quotes, weak prefix and multi-part suffix.
-        last_modified: verbatim header, or an ISO time of a filesystem's info.
-        version: a version id, a generation, or a filesystem's inode and mtime in nanoseconds.
+        etag: the ETag as sent, with quotes, weak prefix and multi-part suffix; None without one.
+        last_modified: the Last-Modified header as sent, or the ISO time of a filesystem's info; None without one.
+        version: a version id, a generation, or a filesystem's inode and mtime in nanoseconds; None without one.
     """
 
     size: int

@@ -56,6 +56,7 @@ class _OwnStorage:
         return False
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        """Replace each stored entry with ``change(entry)``; return the number of entries."""
         return await asyncio.to_thread(self._rewrite, change)
 
     def _rewrite(self, change: Callable[[bytes], bytes]) -> int:
@@ -69,6 +70,7 @@ class FolderStorage(_OwnStorage):
         self._options = DiskCacheOptions(path=os.fspath(folder), timeout_s=60.0)
 
     async def open(self) -> CacheTier:
+        """Return a new, open disk cache on the folder. The caller closes it."""
         tier = DiskCache(self._options)
         await tier.open()
         return tier
@@ -93,6 +95,7 @@ class ServerStorage(_OwnStorage):
         self._admin = admin
 
     async def open(self) -> CacheTier:
+        """Return a new client of the server's cache. The caller closes it."""
         return SharedCache(self._options)
 
     def _rewrite(self, change: Callable[[bytes], bytes]) -> int:

@@ -169,8 +169,12 @@ class HitRate:
 
 
 class Replay(NamedTuple):
-    """The hit rates of a replay: one for all accesses, and one for those accesses of lookups whose key an earlier
-    lookup used."""
+    """The result of :func:`replay`.
+
+    Attributes:
+        all: hit rate of all accesses.
+        lookups: hit rate of those accesses by lookups whose key an earlier lookup used.
+    """
 
     all: HitRate
     lookups: HitRate

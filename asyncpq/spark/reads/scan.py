@@ -100,11 +100,19 @@ def explain_scan(
 
 @dataclass(frozen=True, kw_only=True)
 class SparkScanPlan:
-    """The plan of a :func:`scan`, to print, to inspect or to convert to a DataFrame."""
+    """The plan of a :func:`scan`, to print, to inspect or to convert to a DataFrame. Made by :func:`explain_scan`.
+
+    Attributes:
+        read: the planned files and tasks; :attr:`files`, :attr:`splits` and :attr:`num_bytes` sum them up.
+        condition: selects the rows to return; None for all rows.
+        columns: names of the columns to return; None for all columns.
+        choice: the reader, with the reason: :attr:`reader` and :attr:`reason`.
+        tasks: counts what the tasks read: :attr:`task_counts`.
+    """
 
     read: LakePlan
-    condition: Condition | None  # selects the rows to return; None for all rows
-    columns: tuple[str, ...] | None  # names of the columns to return; None for all columns
+    condition: Condition | None
+    columns: tuple[str, ...] | None
     choice: ReaderChoice
     tasks: TaskMetrics
 
