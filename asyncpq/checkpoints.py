@@ -24,9 +24,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def checkpoint() -> None:
-    """Stop or pause here, if the calling thread runs work of a session, such as that of
-    :func:`asyncpq.engine.work.in_thread`, and there is reason to: its caller was cancelled, or another owner has the
-    turn. Does nothing in other threads. Never call it with a lock that other reads need."""
+    """Let work that runs in a session's thread (:func:`asyncpq.engine.work.in_thread`) stop here if its caller was
+    cancelled, or pause while another owner has its turn. Does nothing in other threads. Never call it while holding a
+    lock that other reads need."""
     check = checks.get(_thread.get_ident())
     if check is not None:
         check()

@@ -28,12 +28,12 @@ _LARGE_BYTES = 64 << 10  # exact arrays from here on are not copied; for smaller
 
 
 def compact_batch(batch: pa.RecordBatch, *, hidden_rows: bool) -> pa.RecordBatch:
-    """Return a batch of the same rows whose buffers hold their values alone: null slots and what is below them is zero
-    or empty, dictionaries have the values of the rows alone.
+    """Return a batch of the same rows whose buffers hold only these rows' values: null slots and their children are
+    zero or empty, and dictionaries hold only values that occur. For batches that leave the process.
 
     Args:
-        hidden_rows: whether the receiver may not see other rows of the file. If it may, some dictionaries stay whole,
-            which a stream of many batches has once.
+        hidden_rows: True if the receiver must not see values of other rows of the file. If False, some dictionaries
+            stay whole, since a stream sends each of them once.
     """
     return pa.RecordBatch.from_struct_array(compact(batch.to_struct_array(), hidden_rows=hidden_rows))
 

@@ -1,20 +1,21 @@
-"""Scans, joins, index builds and writes of any distributed engine, in tasks: small, picklable, without a session.
+"""Scans, joins, index builds and writes for any distributed engine, in tasks: small, picklable, without a session. The
+planner is the process that plans tasks and commits their results; workers run the tasks.
 
 A scan: :func:`plan_scan` prunes a dataset's files and pages and packs the rest into a :class:`ScanTasks`; each
 :class:`ScanTask` reads its rows in any process. Tasks of a process share a session (``worker_sessions``). An engine
 with rules of its own for names and types, such as Spark, gives :func:`plan_tasks` an :class:`EngineDataset` and an
 :class:`EngineScan`.
 
-The way of a scan: ``scan_planning`` opens what must be opened, and says which rows and metadata of a file a task gets,
-``packing`` groups files into tasks, ``scan_tasks`` encodes and reads them; ``engine_scans`` and ``footers`` are
-for an engine's rules. :func:`build_index` runs the steps of ``build_steps`` as the tasks of
-``build_tasks``; :func:`plan_write` returns a :class:`LakeWrite`, with which tasks write and the planner commits, and
-:func:`plan_optimize` sorts the rows of a dataset for one (``optimize``). :func:`plan_join` makes a :class:`JoinTask`
-that looks up keys; :class:`NewFiles` follows a folder in batches.
+Modules of a scan: ``scan_planning`` opens files and chooses the rows and metadata that tasks get, ``packing`` groups
+files into tasks, ``scan_tasks`` encodes and reads them; ``engine_scans`` and ``footers`` are for an engine's rules.
+:func:`build_index` runs the steps of ``build_steps`` as the tasks of ``build_tasks``; :func:`plan_write` returns a
+:class:`LakeWrite`, with which tasks write and the planner commits, and :func:`plan_optimize` sorts the rows of a
+dataset for one (``optimize``). :func:`plan_join` makes a :class:`JoinTask` that looks up keys; :class:`NewFiles`
+follows a folder in batches.
 
 Attributes:
-    BuildTask: a task of a build, which :func:`build_index` hands to its ``run``: picklable, with a method ``run()``,
-        which a worker calls, and whose result goes back to the planner.
+    BuildTask: a task of a build, which :func:`build_index` passes to its ``run``. Picklable. A worker calls its method
+        ``run()``, whose result is sent back to the planner.
 """
 
 from __future__ import annotations

@@ -72,11 +72,12 @@ PIECES: Final = pa.schema(
 
 
 class BuildStep:
-    """A step of a build: a function of record batches, which tasks call. Picklable.
+    """A step of an index build: tasks call it with an iterator of record batches, and it yields record batches.
+    Picklable.
 
     Attributes:
-        FILES_NUMBER: number of the index table "files", the first one.
-        input: names of the columns of the batches that the step gets; empty: all.
+        FILES_NUMBER: number of the index table "files" among the tables of the index.
+        input: names of the columns that the step needs; empty: all.
         output: schema of the batches that the step yields.
     """
 
@@ -86,7 +87,8 @@ class BuildStep:
 
     @property
     def num_bins(self) -> int:
-        """Number of groups of rows, by the column "bin", each of which one task gets; 1 if the rows have none."""
+        """Number of groups of input rows, by the column "bin": one task gets all rows of a group. 1 if the rows have no
+        such column."""
         return 1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

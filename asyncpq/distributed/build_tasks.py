@@ -77,20 +77,22 @@ _READS: Final = 16  # pieces that a task fetches at once
 
 
 class BuildSteps(Protocol):
-    """How an engine runs one round of a build: tasks read files into pieces, and others write their rows.
+    """An engine's tasks for one round of an index build. A round is a set of files that are read and committed
+    together. First, tasks read files into pieces (encoded index rows); then others write the pieces.
 
-    An engine implements it, and passes a function that makes it to :func:`asyncpq.distributed.build_in_steps` or
-    :func:`asyncpq.distributed.refresh_in_steps`. The methods return the tables that the tasks returned, as one table.
-    :meth:`pieces` is called first, then :meth:`payloads` or, if these would be too large for the planner,
-    :meth:`written`; at last :meth:`close`.
+    An engine implements this class, and passes a function that returns a new object to
+    :func:`asyncpq.distributed.build_in_steps` or :func:`asyncpq.distributed.refresh_in_steps`. Each method returns the
+    tables that its tasks yield, as one table. The planner calls :meth:`pieces`, then :meth:`payloads` or, if all
+    payloads are too large for its memory, :meth:`written`; at last :meth:`close`.
     """
 
     async def pieces(self, collecting: CollectFiles, tasks: Sequence[bytes]) -> pa.Table:
-        """Read the files in tasks; return all pieces, with payloads (their rows) for the index table "files" alone.
+        """Read the files in tasks. Return all pieces, without payloads (the encoded index rows) except those of the
+        index table "files".
 
         Args:
-            collecting: the step that tasks call with batches of the columns "id", a task's number, and "payload", its
-                files.
+            collecting: the :class:`BuildStep` that tasks call with batches of the columns "id" (number of the task) and
+                "payload" (its files).
             tasks: the encoded files of each task.
         """
 
@@ -98,16 +100,17 @@ class BuildSteps(Protocol):
         """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
 
     async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
-        """Let tasks write all index tables but "files"; return descriptions of the segments.
+        """Write all index tables but "files" in tasks; return descriptions of the written segments.
 
         Args:
-            cutting: the step that tasks call with their pieces, and that yields rows with the column "bin".
-            writing: the step that tasks call with the rows of one or more bins, of which each task gets all rows.
-            num_bytes: size of all tables.
+            cutting: the :class:`BuildStep` that tasks call with their pieces, and that yields rows with the column
+                "bin".
+            writing: the :class:`BuildStep` that tasks call with all rows of one or more bins.
+            num_bytes: bytes of all payloads.
         """
 
     async def close(self) -> None:
-        """Free the pieces. Called whatever happened."""
+        """Free the pieces. Called once, also after an error."""
 
 
 @dataclass(eq=False)
@@ -471,20 +474,22 @@ async def build_index(
 ) -> Index:
     """Build an index as :meth:`asyncpq.Session.build_index` does; tasks read the files and write the index.
 
-    The planner hands tasks to ``run``, all of a round at once: first those that read files, then those that write what
-    these have found. It commits when a round has ended. A build that was broken off continues where it stopped; an
-    index that exists is refreshed.
+    The planner passes tasks to ``run``, all of a round at once: first those that read files, then those that write the
+    index rows. It commits at the end of each round. An interrupted build continues where it stopped; an existing index
+    is refreshed.
 
     Args:
         target, kinds, options: as in :meth:`asyncpq.Session.build_index`.
-        run: awaits the result of ``task.run()`` on a worker, such as ``lambda task: client.submit(call, task)``.
-        at: url of the index, which workers reach. None: ``_asyncpq/`` below the prefix.
+        run: a function that runs ``task.run()`` on a worker and returns an awaitable of its result, such as ``lambda
+            task: client.submit(call, task)`` with Dask.
+        at: url of the index, which workers can write. None: ``_asyncpq/`` below the prefix.
         building: limits of the build; ``memory_bytes`` is the limit of each task, and of the planner.
-        work_folder: url of a folder that workers reach, for index rows on their way. None: below the index's folder.
-        worker: the session of the workers. None: the options of ``session``, storage options included.
+        work_folder: url of a folder that workers can write, for index rows that go from task to task. None: below the
+            index's folder.
+        worker: how workers open their session. None: with the options of ``session``, storage options included.
 
     Raises:
-        InvalidOptionError: the index is in no folder, and there is no work folder.
+        InvalidOptionError: ``at`` is not a folder's url, and ``work_folder`` is None.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`. Errors of ``run`` pass unchanged.
     """
     check_keywords("build_index()", options, TaskBuildKeywords, others=("kinds", "run"))
@@ -531,13 +536,14 @@ async def build_in_steps(
     building: BuildOptions = _BUILDING,
     **options: Unpack[TargetKeywords],
 ) -> Index:
-    """Build an index as :func:`build_index` does, for an engine that moves rows between its tasks itself.
+    """Build an index as :func:`build_index` does, for an engine that moves rows between its tasks itself, as Spark
+    does.
 
     Args:
         target, kinds, at, options: as in :meth:`asyncpq.Session.build_index`.
-        steps: returns a new :class:`asyncpq.distributed.BuildSteps` for each round of the build: the files that are
-            read and committed together. Called without arguments.
-        worker: the session of the workers.
+        steps: a function without arguments, called for each round of the build, that returns a new
+            :class:`asyncpq.distributed.BuildSteps`.
+        worker: how workers open their session.
         building: limits of the build; ``memory_bytes`` is the limit of each task, and of the planner.
 
     Raises:

@@ -47,14 +47,13 @@ STORED_OTHERWISE: Final = "a file stores columns otherwise than the dataset has 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRules:
-    """How an engine matches the columns of files to a dataset's, and what it must know of a file to convert its values.
-    Picklable and hashable. An engine passes its rules to :class:`EngineScan` and :class:`EngineFiles` as ``rules``. A
-    subclass overrides what is different there: :attr:`zoneless_is_utc`, :meth:`key`, :meth:`is_whole`, :meth:`of_file`,
-    :meth:`facts`. asyncpq calls the others.
+    """Rules by which an engine matches the columns of files to those of a dataset. Picklable and hashable. ``rules`` of
+    :class:`EngineScan` and :class:`EngineFiles` takes them. A subclass may override :attr:`zoneless_is_utc`,
+    :meth:`key`, :meth:`is_whole`, :meth:`of_file` and :meth:`facts`; asyncpq calls the other methods.
 
     Attributes:
         case_sensitive: whether names that differ in case are different columns.
-        ambiguous_hint: what to do where several columns match one name.
+        ambiguous_hint: hint of the error if several columns match one name.
     """
 
     case_sensitive: bool = True
@@ -62,12 +61,12 @@ class EngineRules:
 
     @property
     def zoneless_is_utc(self) -> bool:
-        """Whether timestamps without a time zone are read as those of UTC where the dataset has them, and the other way
+        """Whether a file's timestamps without a time zone may be read as a column of UTC timestamps, and the other way
         round."""
         return False
 
     def key(self, name: str) -> str:
-        """Return the text under which names of columns are compared: equal for names of the same column."""
+        """Return the form of a column name that is compared: equal for names of the same column."""
         return name if self.case_sensitive else name.lower()
 
     def find(self, names: Sequence[str], wanted: str) -> int | None:
@@ -87,18 +86,18 @@ class EngineRules:
         return False
 
     def of_file(self, footer: FooterFacts) -> Hashable:
-        """Return what decides how the values of a file are converted, beside their types, for
-        :meth:`EngineScan.converter`: any hashable value, equal for files that are converted alike. None here."""
+        """Return what :meth:`EngineScan.converter` must know of a file beside its types, such as its writer: a hashable
+        value, equal for files that are converted alike. None in this class."""
         return None
 
     def facts(self, footer: FooterFacts) -> frozenset[str]:
-        """Return what the planner should know of a file with rows to read, in the engine's own words: the
-        :attr:`ScanTasks.facts` are those of all files. Empty here."""
+        """Return facts about a file, as texts that the engine defines; :attr:`ScanTasks.facts` is the union of those of
+        all files with rows to read. Empty in this class."""
         return frozenset()
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
-        """Return what makes the request for each file of a read by these rules. ``are_planned``: the files are those of
-        a plan, and one that lacks rows of its plan raises ObjectChangedError."""
+        """Return an object that makes the request for each file of a read. ``are_planned``: the files are those of a
+        plan; a file without its planned rows raises ObjectChangedError."""
         return EngineRequests(state, request, self, are_planned=are_planned)
 
     # -- conditions -------------------------------------------------------------------------------
@@ -388,7 +387,7 @@ class EngineScan(TaskScan):
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
-        """Equal for scans for which what is known of a file is the same."""
+        """Key of cached facts about files: scans with equal keys share them."""
         return *super().cache_key, self.rules
 
     def converter(
@@ -397,10 +396,10 @@ class EngineScan(TaskScan):
         """Return the function that converts the batches of a file to the engine's types.
 
         Args:
-            schema: the columns of the batches: the dataset's, with the types of the file.
-            of_file: what :meth:`EngineRules.of_file` has returned for the file.
-            names: the dataset's columns by the names that the file has for them, where a table or the file's own types
-                define them.
+            schema: schema of the batches: the dataset's columns with the file's types.
+            of_file: the result of :meth:`EngineRules.of_file` for the file.
+            names: names of the dataset's columns, by the file's names for them, if a table or the file's own types
+                define these.
         """
         raise NotImplementedError
 
@@ -408,11 +407,11 @@ class EngineScan(TaskScan):
         return self.rules.requests(state, request, are_planned=are_planned)
 
     def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
-        """Return the function that converts the rows that are read at once to the engine's types."""
+        """Return the function that converts the rows of one step of the read to tables with the engine's types."""
         return _ConvertedTables(self).of
 
     def batch_schema(self) -> pa.Schema:
-        """Return the schema of the converted batches, ``output``; an empty one if the engine has not said it."""
+        """Return the schema of the converted batches, ``output``; an empty schema if that is None."""
         return pa.schema([]) if self.output is None else self.output
 
 
@@ -475,17 +474,17 @@ async def file_sets(
 
 
 class EngineFiles(WrappedFiles):
-    """The files of another provider, ``source``, as an engine has them: a
-    :class:`asyncpq.datasets.providers.FileProvider`, whose methods it has.
+    """The files of another provider, with an engine's choice of files and its partition values. Implements
+    :class:`asyncpq.datasets.providers.FileProvider`.
 
     Attributes:
         source: the other provider.
-        reads: returns whether the engine reads a file; None if it reads all.
-        values: returns the engine's values of the columns ``retyped`` for a file; None: the file has them already.
-        retyped: columns in paths for which the engine has other values than ``source``, which gets no conditions on
-            them.
-        schemas: the columns of the dataset and those of the index, which are from when it was built: the index gets
-            only conditions that these columns can evaluate. None: it gets all.
+        reads: returns whether the engine reads a file; None: it reads all.
+        values: returns the engine's values of the columns ``retyped`` for a file; None: those of the file.
+        retyped: partition columns for which the engine has other values than ``source``. Conditions on them are not
+            passed to ``source``.
+        schemas: the columns of the dataset, and those it had when the index was built: the index gets only conditions
+            that the latter can evaluate. None: it gets all conditions.
     """
 
     def __init__(
@@ -555,8 +554,8 @@ class EngineFiles(WrappedFiles):
 
 
 class EngineDataset(DatasetState):
-    """The state of a dataset for an engine's rules: files may lack columns and store other types. Made by :meth:`of`,
-    for :func:`plan_tasks`.
+    """An open dataset whose files an engine matches by rules of its own: files may lack columns and store other types.
+    Made by :meth:`of`, for :func:`plan_tasks`.
 
     Attributes:
         runtime: the session's stores, caches and limits.
@@ -566,7 +565,8 @@ class EngineDataset(DatasetState):
         skips: leave out bad files and report them; else a bad file's error ends the read.
         skips_missing: leave out files that do not exist, whatever ``skips`` is.
         known: statistics of the files that were opened.
-        unifier: None: schemas of files may differ, and :class:`EngineRules` match them.
+        unifier: checks that the files' schemas fit together; None, the default: they may differ, and
+            :class:`EngineRules` match them.
         agreed: schemas that a ``unifier`` has accepted.
         has_index: whether an index exists in ``_asyncpq/`` below the folder.
         is_written: whether asyncpq wrote some of the files, so that the folder's index decides which of them are live.
@@ -578,7 +578,7 @@ class EngineDataset(DatasetState):
 
     @classmethod
     def of(cls, dataset: Dataset, *, skips_missing: bool = False) -> Self:
-        """Return the state of an open dataset, of the listing that opening has made.
+        """Return the state of ``dataset``, with the files that were listed when it was opened.
 
         Args:
             skips_missing: leave out files that do not exist.
@@ -592,13 +592,14 @@ class EngineDataset(DatasetState):
         return cls(**values | {"source": source, "unifier": None, "skips_missing": skips_missing})
 
     def opening(self) -> Operation:
-        """Return a new, not yet begun operation, which counts the cost of what an engine reads to open the dataset."""
+        """Return a new operation, not yet begun, that counts the cost of opening the dataset."""
         return self.runtime.operation("open", self.url)
 
     def own_storage(self, session: Session) -> Mapping[str, Any] | None:
-        """Return the storage options with which a loaded table was opened; None if they are the session's.
+        """Return the storage options of a dataset that is a loaded table, which has options of its own; None: those of
+        ``session`` apply.
 
-        They are flat, or by protocol, as the session's are.
+        They have the form of those of :class:`asyncpq.Session`.
         """
         own, known = self.runtime.storage_options, runtime_of(session).storage_options
         if own == known:
@@ -614,8 +615,8 @@ class EngineDataset(DatasetState):
         return named.folder if named.urls is None and named.pattern is None else None
 
     async def files(self, operation: Operation) -> AsyncGenerator[Sequence[DataFile]]:
-        """Yield all files, those of the last listing or of a new one if there was none; those of an index that lists
-        very many in several sets."""
+        """Yield all files in one or more lists: those of the last listing, or of a new one if there was none. An index
+        of very many files yields several lists."""
         known = self.source.known
         if known is not None and known.files:
             yield known.files

@@ -38,17 +38,18 @@ _ALGORITHMS: Final = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
 
 
 class SchemaNode(NamedTuple):
-    """A field of a file's schema, with the fields inside of it.
+    """A field of a file's Parquet schema, with its child fields.
 
     Attributes:
         name: name of the field.
         is_repeated: whether the field is repeated, as the elements of lists are.
-        physical_type: as parquet.thrift names it, such as "INT64"; None for a group.
-        type_length: bytes of a value of the type FIXED_LEN_BYTE_ARRAY.
-        logical_type: the annotation, by the rule of parquet-java: the deprecated one where the two contradict each
-            other. None without one.
-        children: the fields inside of a group; empty for a leaf.
-        parameters: of the annotations VARIANT (``version``), GEOMETRY (``crs``) and GEOGRAPHY (``crs``, ``algorithm``).
+        physical_type: the type's name in parquet.thrift, such as "INT64"; None for a group.
+        type_length: bytes of a value of the type FIXED_LEN_BYTE_ARRAY; ignore it for other types.
+        logical_type: the logical type; None without one. If it contradicts the deprecated converted type, the latter
+            counts, as in parquet-java.
+        children: the fields of a group; empty for a leaf.
+        parameters: parameters of the logical types VARIANT (``version``), GEOMETRY (``crs``) and GEOGRAPHY (``crs``,
+            ``algorithm``); empty for others.
     """
 
     name: str
@@ -61,7 +62,8 @@ class SchemaNode(NamedTuple):
 
     @property
     def annotation(self) -> str | None:
-        """The name of the annotation, such as "TIMESTAMP"; "UNRECOGNISED" if asyncpq does not know it."""
+        """The name of the logical type, such as "TIMESTAMP"; None without one, "UNRECOGNISED" if asyncpq does not know
+        it."""
         return None if self.logical_type is None else self.logical_type.kind.value
 
 
@@ -83,8 +85,8 @@ class FileCalendars(NamedTuple):
 
 
 class FooterFacts:
-    """What a footer says of its file. Methods of :class:`EngineRules` get one, and :meth:`EngineDataset.footers` yields
-    them."""
+    """Facts from the footer of a file. Methods of :class:`EngineRules` get one, and :meth:`EngineDataset.footers`
+    yields them."""
 
     def __init__(self, metadata: FileMetadata) -> None:
         self._metadata = metadata
@@ -96,17 +98,17 @@ class FooterFacts:
 
     @property
     def created_by(self) -> str:
-        """The writer; empty if the footer does not name it."""
+        """Name and version of the writer; empty if the footer does not have them."""
         return self._metadata.created_by or ""
 
     @property
     def key_values(self) -> Mapping[str, str | None]:
-        """The key-value metadata, such as those of Spark and Arrow; a key without a value maps to None."""
+        """The key-value metadata, such as Spark's and Arrow's; a key without a value maps to None."""
         return self._metadata.key_value_metadata
 
     @cached_property
     def fields(self) -> tuple[SchemaNode, ...]:
-        """The top-level fields."""
+        """The top-level fields of the schema."""
         elements = iter(self._metadata.schema.elements)
         return self._node(next(elements), elements).children
 
@@ -141,7 +143,7 @@ class FooterFacts:
 
     @cached_property
     def calendars(self) -> FileCalendars:
-        """The calendars of dates and timestamps, see :class:`asyncpq.distributed.footers.FileCalendars`."""
+        """The calendars in which the writer stored dates and timestamps, as far as the footer tells."""
         schema = self._metadata.schema
         names: dict[bool, set[str]] = {True: set(), False: set()}  # of fields with timestamps, by whether of INT96
         for leaf in schema.leaves:
@@ -152,8 +154,8 @@ class FooterFacts:
         return FileCalendars(*written, frozenset(names[True]), frozenset(names[False]))
 
     def undecodable(self, codecs: Collection[str], encodings: Collection[str]) -> str:
-        """Return why a reader with only these codecs and encodings, by their names in parquet.thrift, cannot decode the
-        first row group, as the end of a sentence about the file; "" if it can."""
+        """Return why a reader with only these codecs and encodings, named as in parquet.thrift, cannot decode the first
+        row group: the end of a sentence that begins with the file. "" if it can."""
         if not self._metadata.row_groups:
             return ""
         group = self._metadata.row_groups[0]

@@ -97,21 +97,21 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFiles:
-    """The files that may have rows with one of some keys, and what a sample of them tells: the result of
-    :meth:`DatasetJoin.find`.
+    """The files that may have rows with the keys of :meth:`DatasetJoin.find`, with estimates from a sample of these
+    files.
 
     Attributes:
-        join: the join that found them.
+        join: the join whose ``find`` returned this.
         predicate: true for all rows with one of the keys.
         files: the files, not opened.
         total: number of files of the dataset.
-        sampled: number of files of the sample.
-        matched: how many of these have footers and page indexes that do not rule out the keys.
-        matched_bytes: compressed bytes to read of these.
-        open_s: about the seconds of a core in which this process opened and pruned one; footers may be cached.
+        sampled: number of files in the sample.
+        matched: number of files in the sample whose footers and page indexes do not rule out the keys.
+        matched_bytes: compressed bytes to read of the ``matched`` files.
+        open_s: approximate CPU seconds in which this process opened and pruned one file; footers may be cached.
         prices: the store's latency and bandwidth.
-        is_local: the files are read without requests.
-        can_ship: tasks can read the files from their listing alone, each in the listed version.
+        is_local: whether the files are local, and read without requests.
+        can_ship: whether tasks can read the listed versions without opening the dataset.
     """
 
     join: DatasetJoin
@@ -143,8 +143,7 @@ class FoundFiles:
 
     @property
     def most_bytes(self) -> int:
-        """Estimated bytes of the rows with the keys, rather too many: an engine may broadcast what it takes for
-        small."""
+        """Upper estimate of the bytes of the rows with the keys, from which an engine may choose to broadcast them."""
         return self.num_bytes if self.matched else self.total_bytes // _UNSEEN_SHARE
 
     @property
@@ -153,12 +152,12 @@ class FoundFiles:
         return sum(file.size or 0 for file in self.files)
 
     def seconds(self, num_keys: int, processes: int, open_s: float | None = None) -> float:
-        """Estimate the seconds in which processes read the rows of the keys, once they have started.
+        """Estimate the seconds in which processes that have started read the rows of the keys.
 
         Args:
             num_keys: number of keys.
             processes: number of processes that read at once.
-            open_s: seconds of a core to open a file; None: as tasks do.
+            open_s: CPU seconds to open a file; None: those that tasks need.
         """
         num_files, open_s = self.num_files, _OPEN_S if open_s is None else open_s
         latency_s = 0.0 if self.is_local else self.prices.latency_s
@@ -168,7 +167,8 @@ class FoundFiles:
         return max(cpu / processes, transfer_s)
 
     def whole(self, state: D) -> D:
-        """Return the dataset with only these files, read whole. A table's files stay as its snapshot has them."""
+        """Return the dataset ``state`` with only these files, to be scanned without the keys; a table is returned
+        unchanged."""
         if state.source.view is View.TABLE:
             return state
         return given_state(state, [replace(file, entry=None) for file in self.files])
@@ -179,7 +179,8 @@ class FoundFiles:
         return replace(self, files=tuple([file for file in self.files if file.url in planned]))
 
     def reader(self, scan: TaskScan) -> KeyedRead:
-        """Return a picklable function that reads one of the :meth:`tasks` on a worker, with the columns of ``scan``."""
+        """Return a picklable function that reads one of the encoded :meth:`tasks` on a worker, with the columns of
+        ``scan``."""
         return KeyedRead(scan=scan, predicate=self.predicate)
 
     def tasks(self, num_tasks: int) -> list[bytes]:
@@ -264,19 +265,20 @@ class LookupEstimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetJoin:
-    """The dataset's side of a join by keys, for engines that choose between lookups and a scan by their cost;
-    :func:`plan_join` is for all others.
+    """The dataset's side of a join by keys, for engines that choose between lookups and a scan by their cost; other
+    engines call :func:`plan_join`. The left side is the engine's rows, with which the dataset is joined.
 
     Attributes:
         state: the dataset, such as an :class:`EngineDataset`.
         scan: columns to read, and how; without duplicates.
         keys: the key columns.
         target, index, options: the arguments of :meth:`asyncpq.Session.open_dataset` with which tasks open the dataset,
-            if an index lists its files.
-        wrap: gives files the engine's own partition values; None for asyncpq's.
-        again: how to plan again, for hints of errors.
-        limits: limits of the plan of the files, as in :func:`plan_tasks`.
-        pinned, cost: the versions for tasks, and the cost of a key, once :meth:`pin` and :meth:`measured` tell them.
+            if it is read through an index.
+        wrap: returns a file with the engine's own partition values; None: partition values are asyncpq's.
+        again: text for hints of errors that says how to plan again.
+        limits: ``task_bytes``, ``most_tasks`` and the others, as in :func:`plan_scan`.
+        pinned, cost: the files' versions, set by :meth:`pin`, and the cost of a lookup, set by :meth:`measured`; None
+            before.
     """
 
     state: DatasetState
@@ -313,11 +315,11 @@ class DatasetJoin:
     # -- keys that are known before the tasks -----------------------------------------------------
 
     def distinct(self, candidates: Sequence[Sequence[pa.Array]], num_rows: int) -> list[pa.Array]:
-        """Return the distinct keys of rows of the left: for each key column an array of their values.
+        """Return the distinct keys of rows of the left side: for each key column an array of values; those at one
+        position form a key.
 
         Args:
-            candidates: for each key column, the columns of the left with the values that a row's key may have
-                (:attr:`JoinKey.candidates`).
+            candidates: for each key column, the arrays of the left side's columns :attr:`JoinKey.candidates`.
             num_rows: number of rows.
         """
         return LeftKeys(candidates, num_rows).distinct if num_rows else [columns[0] for columns in candidates]
@@ -329,11 +331,12 @@ class DatasetJoin:
 
         Args:
             keys: for each key column its values, without nulls; the values at one position form a key.
-            bounds: in place of too many keys, for each key column the least and the greatest.
-            asks_index: ask the index for the keys; otherwise only paths and known statistics rule out files.
+            bounds: in place of too many keys, for each key column an array of the least and the greatest value.
+            asks_index: whether to look up the keys in the index; if False, only paths and known statistics rule out
+                files.
 
         Returns:
-            None if bounds tell nothing, since no literal expresses them.
+            The files; None if ``bounds`` cannot be expressed as literals of a predicate.
         """
         predicate = None if bounds is None else bounds_predicate(self.keys, bounds)
         if keys is not None:
@@ -369,11 +372,11 @@ class DatasetJoin:
         )
 
     def index_estimate(self, num_keys: int, row_bytes: float, processes: int) -> IndexEstimate | None:
-        """Estimate what asking the index for keys would take; None if no index maps them to rows.
+        """Estimate the requests and seconds of looking up keys in the index; None if no index maps the keys to rows.
 
         Args:
             num_keys: number of keys.
-            row_bytes: about the bytes of a row.
+            row_bytes: approximate bytes of a row.
             processes: number of processes that look up at once.
         """
         state = self.state
@@ -391,7 +394,8 @@ class DatasetJoin:
         return ScanRequest(columns=self.scan.columns, where=predicate.where, prune=predicate.prune)
 
     async def planned(self, files: Sequence[DataFile], predicate: KeyPredicate) -> dict[str, int]:
-        """Return the compressed bytes to read of each file that has rows to read, by url. Opens the files."""
+        """Open the files, and return by url the compressed bytes to read of each that may have rows for
+        ``predicate``."""
         request = self._request(predicate)
         state = given_state(self.state, files)
         operation = state.runtime.operation("plan", state.url)
@@ -409,7 +413,7 @@ class DatasetJoin:
     # -- tasks that look up their own keys --------------------------------------------------------
 
     async def pin(self) -> DatasetJoin:
-        """Pin the versions of the files for tasks.
+        """Return the join with the files' present versions pinned, for :meth:`task`.
 
         Raises:
             InvalidOptionError: the index has no url with which tasks can open it.
@@ -443,20 +447,20 @@ class DatasetJoin:
         return replace(self, pinned=pinned)
 
     async def measured(self, session: Session) -> DatasetJoin:
-        """Measure the average cost of a lookup of one key; cached for a snapshot of an index."""
+        """Return the join with ``cost``, the measured average cost of a lookup of one key. The measurement is cached
+        for each snapshot of an index."""
         assert self.pinned is not None, "its files are pinned"
         with plan_again_hint(self.again, self.pinned.index is not None):
             return replace(self, cost=await key_cost(session, self.pinned, [key.name for key in self.keys]))
 
     def task(self, **options: Unpack[JoinTaskKeywords]) -> JoinTask:
-        """Return the task that joins rows with the pinned files; the arguments are the attributes of
-        :class:`JoinTask`."""
+        """Return the task that joins rows with the pinned files. ``options`` are attributes of :class:`JoinTask`."""
         assert self.pinned is not None, "its files are pinned"
         return JoinTask(pinned=self.pinned, keys=self.keys, **options)
 
     def estimate(self, num_keys: int, requests: RequestOptions) -> LookupEstimate:
-        """Estimate the lookups of ``num_keys`` keys, which are not known. ``requests`` has the assumed latency and
-        bandwidth. Needs what :meth:`measured` tells."""
+        """Estimate the cost of looking up any ``num_keys`` keys. ``requests`` has the assumed latency and bandwidth.
+        Call :meth:`measured` first."""
         cost = self.cost
         prices = Prices.initial(requests, LimitOptions())
         each = num_bytes = 0.0
@@ -590,24 +594,25 @@ async def plan_join(
 ) -> JoinTask:
     """Plan a join of rows with a dataset by key, for any number of workers: each looks up the keys of its own rows.
 
-    The task that is returned is called on workers with record batches of the left; it yields the joined rows, in no
+    Call the returned task on workers with record batches of the left side; it yields batches of the joined rows, in no
     order: the columns of the left, then those of the dataset. All calls read the versions of the files that exist now.
     Null equals no key, NaN equals NaN, and -0.0 equals 0.0.
 
     Args:
         target: as in :meth:`asyncpq.Session.open_dataset`.
         on: names of the key columns on both sides.
-        left: schema of the left's rows. Its keys have the dataset's types, or types whose values these have, too.
-        columns: columns of the dataset; None for all. The keys come from the left.
+        left: schema of the left side's rows. Its keys have the types of the dataset's, or types that convert to them
+            without loss.
+        columns: columns of the dataset; None for all. The key columns are those of the left.
         how: "inner", "left", "semi" or "anti".
-        index, view, options: as in :meth:`asyncpq.Session.open_dataset`. Without an index of the keys, footers and page
-            indexes tell where they are.
-        batch_keys: distinct keys of one lookup.
-        worker: the session of the workers. None: the options of ``session``, storage options included.
+        index, view, options: as in :meth:`asyncpq.Session.open_dataset`. Without an index of the keys, lookups use
+            footers and page indexes.
+        batch_keys: maximum number of distinct keys in one lookup.
+        worker: how workers open their session. None: with the options of ``session``, storage options included.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: a side has no such column, or several.
-        SchemaMismatchError: the keys of the left have another type, or one whose values are not looked up.
+        SchemaMismatchError: a key's types on both sides differ, or values of its type cannot be looked up.
         InvalidOptionError: an option is invalid, or the index has no url with which tasks can open it.
     """
     check_keywords("plan_join()", options, JoinKeywords, others=("on", "left"))

@@ -250,10 +250,12 @@ class JoinKey:
         name: name of the dataset's column.
         stored: its type in the dataset.
         form: "value", or "rounded" for doubles that are compared with the dataset's integers.
-        candidates: positions of the left's columns with the values that a key may have in the dataset.
-        place: position among the columns that are read from the dataset.
-        type: type of the dataset's column in the engine; keys have this type, or are doubles if they are rounded.
-        first_day, first_time: earlier keys share one predicate, since files may have them in another calendar.
+        candidates: positions of the left side's columns that hold the key's possible values in the dataset's type; one,
+            unless the engine converts the key in several ways.
+        place: position of the key among the columns that are read from the dataset.
+        type: Arrow type of the key in the engine, unless ``form`` is "rounded": then keys are doubles.
+        first_day, first_time: dates and times before these are not compared one by one, since files may have them in
+            another calendar: a lookup reads all rows before them.
     """
 
     name: str
@@ -524,15 +526,16 @@ class JoinTaskKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinTask:
-    """A function that joins rows of the left with a dataset, in any process. Picklable, without a session.
+    """A function that joins rows of the left side with a dataset, in any process: called with an iterable of record
+    batches, it yields the joined batches. Picklable, without a session. Made by :func:`plan_join`.
 
     Attributes:
         pinned: the dataset, in pinned versions.
         how: "inner", "left", "semi" or "anti".
         keys: the key columns.
-        left: positions of the left's columns with which the output begins.
-        right: the dataset's columns behind them: positions among those that are read, and types.
-        names: names of the output's columns; empty: their numbers.
+        left: positions of the left side's columns with which the output begins.
+        right: the dataset's columns that follow: pairs of the position among the columns read, and the type.
+        names: names of the output's columns; empty: "0", "1" and so on.
         batch_keys: maximum number of distinct keys in one lookup.
     """
 

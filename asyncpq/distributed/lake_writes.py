@@ -82,9 +82,8 @@ TAIL_TASKS: Final = 1000
 async def vacuum_lake(
     session: Session, at: IndexTarget, *, keep: int | None = None, older_than: timedelta | None = None
 ) -> Vacuumed:
-    """Remove old snapshots of an index as :meth:`asyncpq.indexing.Index.vacuum` does. If the index is that of a lake
-    that :func:`plan_write` writes, remove the data files, too, that failed tasks left behind: those that are older than
-    a day, and in no kept snapshot.
+    """Remove old snapshots of an index as :meth:`asyncpq.indexing.Index.vacuum` does. In a lake of :func:`plan_write`,
+    also remove data files that failed tasks left behind: those older than a day that no kept snapshot lists.
 
     Args:
         at: url or place of the index.
@@ -134,19 +133,21 @@ class SourceFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """The files that one attempt of a task wrote: what :meth:`LakeWrite.write` returns. Small, picklable.
+    """Descriptions of the files that one attempt of a task wrote: the result of :meth:`LakeWrite.write`. Small,
+    picklable.
 
     Attributes:
         number: number of the task in the write.
-        files: the files, with their paths, sizes, rows and, if they are sent, their last bytes.
+        files: for each file its path, size, number of rows and, for some, its last bytes, from which the commit reads
+            the footer.
     """
 
     number: int
     files: tuple[adding.AddedFile, ...]
 
     def sent(self) -> WrittenPart:
-        """Return the part as a task sends it to the commit: of the first tasks with the last bytes of the files, which
-        have the footers, in total at most ``TAIL_BYTES``."""
+        """Return the part for sending to the planner. Parts of the first tasks keep the files' last bytes, with the
+        footers, up to ``TAIL_BYTES`` in all; the others drop them."""
         budget, files = TAIL_BYTES if self.number < TAIL_TASKS else 0, list[adding.AddedFile]()
         for file in self.files:
             files.append(file if len(file.tail) <= budget else replace(file, tail=b""))
@@ -154,13 +155,13 @@ class WrittenPart:
         return replace(self, files=tuple(files))
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Return the part in the columns of :data:`PART`, for an engine that moves rows between its tasks."""
+        """Return the part as one row for each file, for an engine whose tasks return record batches."""
         rows = [{"number": self.number, **asdict(file)} for file in self.files]
         return pa.RecordBatch.from_pylist(rows, schema=PART)
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> list[Self]:
-        """Return the parts of the rows of :meth:`to_arrow`, in order."""
+        """Return the parts that rows of :meth:`to_arrow` describe, in order."""
         files = dict[int, list[adding.AddedFile]]()
         for row in rows:
             file = {name: value for name, value in row.items() if name != "number"}
@@ -203,10 +204,10 @@ class RewriteResult:
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Measure a step of a write: store the duration of the ``with`` block, unless it raises.
+    """Store the duration of the ``with`` block, unless it raises.
 
     Args:
-        seconds: gets the duration in seconds, such as :attr:`RewriteResult.seconds`.
+        seconds: the dict to store the duration in, in seconds, such as :attr:`RewriteResult.seconds`.
         step: name of the step, the key in ``seconds``.
     """
     begin = time.monotonic()
@@ -216,23 +217,26 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
-    """The plan of one write, which tasks and the commit use: made by :func:`plan_write`. Small, picklable, without a
-    session.
+    """The plan of one write of rows as new files of a lake, a folder of Parquet files with an index: made by
+    :func:`plan_write`. Small, picklable, without a session.
 
-    Each task calls :meth:`write`, and the planner :meth:`commit` with what they return, or :meth:`discard`.
+    Each task calls :meth:`write`; then the planner calls :meth:`commit` with the parts that the tasks returned, or
+    :meth:`discard`.
 
     Attributes:
         folder: url of the lake, with a slash at its end.
         job: id of the write, random by default; its files are below ``data/<job>/``.
         began: when it was planned, in seconds since the epoch.
         schema: columns of the files; binary fields with :attr:`WKB_KEY` in their metadata become GEOMETRY or GEOGRAPHY.
-        overwrite: whether the commit retires all other files.
+        overwrite: whether readers see only the files of this write after the commit.
         options: layout of the files.
-        settings: the session of the workers.
+        settings: how workers open their session.
         kinds: kinds of a new index; None: those of the lake's index, or the default.
-        publish: "index"; or "plain": the folder was empty, and ``_SUCCESS`` follows the commit.
-        is_batch: whether ``job`` is that of a batch, which is committed once.
-        WKB_KEY: key (bytes) of the metadata of such binary fields; its value is their JSON, as GeoArrow has it.
+        publish: "index": readers use the lake's index. "plain": the folder was empty, and the commit writes
+            ``_SUCCESS`` for readers that list it.
+        is_batch: whether ``job`` identifies the rows of a ``batch`` of :func:`plan_write`, which are committed only
+            once.
+        WKB_KEY: the metadata key (bytes) of these fields; its value is GeoArrow's JSON metadata.
     """
 
     WKB_KEY: ClassVar[bytes] = WKB_KEY
@@ -249,12 +253,12 @@ class LakeWrite:
     is_batch: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch], number: int, attempt: str | None = None) -> WrittenPart:
-        """Write the rows of a task, with the columns of ``schema``, to new files; return these. Readers see the files
-        after :meth:`commit`.
+        """Write the rows of a task, with the columns of ``schema``, to new files; return their descriptions. Readers
+        see the files after :meth:`commit`.
 
         Args:
-            number: of the task in the write: the commit takes one part of each number.
-            attempt: a name that no other attempt of the task has; None for a random one.
+            number: number of the task in the write: the commit takes one part of each number.
+            attempt: a name, unique among the attempts of the task; None for a random one.
 
         Raises:
             InvalidOptionError: an option does not fit the schema, or rows are not sorted as declared.
@@ -278,7 +282,7 @@ class LakeWrite:
     async def write_in(
         self, session: Session, batches: AsyncIterator[pa.RecordBatch], number: int, attempt: str | None = None
     ) -> WrittenPart:
-        """Write as :meth:`write` does, in a session of this process."""
+        """Write as :meth:`write` does, with ``session``, an entered session of this process."""
         stem = f"{job_folder(self.job)}{number:05d}-{attempt or uuid.uuid4().hex[:12]}"
         files = await write_files(runtime_of(session), self.folder, stem, batches, self.schema, self.options)
         return WrittenPart(number, tuple(files))
@@ -290,7 +294,7 @@ class LakeWrite:
 
     @classmethod
     async def check_folder(cls, session: Session, folder: str, urls: Iterable[str]) -> None:
-        """Check that a folder is empty and can be written, and :meth:`check_apart` from the source of the rows.
+        """Check that a folder is empty and writable, and does not overlap the source of the rows (:meth:`check_apart`).
 
         Raises:
             InvalidOptionError: the folder has files, or overlaps one of ``urls``.
@@ -316,18 +320,19 @@ class LakeWrite:
 
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
         """Return the number of tasks for rows that fill files of ``num_bytes`` in all, if ``at_once`` tasks run at a
-        time: one for each file, or up to a quarter more, so that all tasks of the last round have work."""
+        time: one for each file, or up to a quarter more, so that no worker idles in the last round."""
         tasks = max(1, round(num_bytes / self.options.file_bytes))
         whole = -(-tasks // at_once) * at_once
         return whole if whole * 4 <= tasks * 5 else tasks
 
     async def commit(self, session: Session, parts: Iterable[WrittenPart], building: BuildOptions = _BUILDING) -> int:
-        """Add the files of ``parts`` to the lake's index, and so make them visible; return the number of the index's
+        """Add the files of ``parts`` to the lake's index, which makes them visible; return the number of the index's
         new snapshot.
 
         If an earlier write has committed the same batch, the files are deleted, and the number is that of the newest
-        snapshot. Raises the errors of :func:`asyncpq.indexing.build.adding.add_files`. The files are deleted if it is
-        certain that nothing was committed. After another StoreError, readers may see them.
+        snapshot. After an error the files are deleted if it is certain that nothing was committed; after a StoreError
+        that leaves this open, readers may see them. Raises the errors of
+        :func:`asyncpq.indexing.build.adding.add_files`.
         """
         runtime, chosen = runtime_of(session), {part.number: part for part in parts}  # one attempt of each task
         files = [file for _, part in sorted(chosen.items()) for file in part.files]
@@ -361,13 +366,13 @@ class LakeWrite:
         seconds: Mapping[str, float],
         building: BuildOptions = _BUILDING,
     ) -> RewriteResult:
-        """Commit the files of a rewrite, which were verified; return its result.
+        """Commit the verified files of a rewrite (:meth:`asyncpq.Session.optimize`); return the result.
 
         Args:
-            rows, bytes_before, seconds: as in the result, without the step "commit".
+            rows, bytes_before, seconds: the values for :class:`RewriteResult`; ``seconds`` without the step "commit".
 
         Raises:
-            InvalidOptionError: others have written into the folder; the files of the rewrite are deleted.
+            InvalidOptionError: another writer has written into the folder; the files of the rewrite are deleted.
             AsyncpqError: the errors of :meth:`commit`.
         """
         durations = dict(seconds)
@@ -476,14 +481,16 @@ async def plan_write(
     """Plan one write of rows into the folder of a lake that asyncpq writes.
 
     Args:
-        schema: columns of the rows; or a function that returns them, of the columns of the lake to which rows are
-            appended, or None.
+        schema: columns of the rows; or a function that returns them, called with the columns of the existing lake, or
+            None if there is none.
         options: layout of the files.
-        index_kinds: kinds of a new index. None: those of the lake's index; of a new one, footers and bounds.
+        index_kinds: kinds of the index of a new lake. None: footers and bounds; an existing lake's index keeps its
+            kinds.
         overwrite: readers no longer see the lake's older files after the commit.
         publish: "plain": the folder must be empty, and ``_SUCCESS`` follows the commit, for readers that list it.
-        batch: a text and a number that identify the rows, which are committed once however often they are written.
-        worker: the session of the workers. None: the options of ``session``, storage options included.
+        batch: a text and a number that identify the rows: a second write with the same ``batch`` commits nothing. None:
+            every write commits.
+        worker: how workers open their session. None: with the options of ``session``, storage options included.
 
     Raises:
         InvalidOptionError: an option is invalid, or the folder has files that asyncpq did not write.

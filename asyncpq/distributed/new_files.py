@@ -225,12 +225,13 @@ class NewBatch:
 
 
 class NewFiles:
-    """Finds the files of a folder, a pattern or an index that are new since an offset, for reads in batches.
+    """Finds the files of a folder, a pattern or an index that are new since an offset, for streams that read in
+    batches.
 
-    A version of a file is in one batch. Each call gets the session of the moment. :attr:`first_offset` is the offset
-    before all files; an engine stores the later ones, which are JSON, and continues from there in another process. A
-    folder without files, and one that does not exist, has nothing new: object stores cannot tell them apart, and a
-    stream may start before its first file is written::
+    Each version of a file is in exactly one batch. An offset is a JSON value: :attr:`first_offset` is the one before
+    all files; an engine stores later ones, and may continue from them in another process. A folder that does not exist
+    counts as one without files: object stores cannot tell them apart, and a stream may start before its first file is
+    written::
 
         files = NewFiles("s3://bucket/lake/")
         end = await files.advance(session, start, max_files=100)
@@ -240,9 +241,10 @@ class NewFiles:
 
     Args:
         target: url of a folder or pattern.
-        index, view, options: as in :meth:`asyncpq.Session.open_dataset`. The files are those of an index's snapshots
-            where such a dataset lists them from there, else those of listings.
-        max_age_s: a file that is older by so many seconds than the newest one may count as read when it appears.
+        index, view, options: as in :meth:`asyncpq.Session.open_dataset`. If that dataset would see the files of an
+            index's snapshots, so does the stream; else it lists the folder.
+        max_age_s: seconds. A file that appears late, with a time this much before that of the newest file, may count as
+            read already.
         skip_missing: leave out files that were replaced or deleted after their offset was made, instead of failing.
 
     Raises:
@@ -278,7 +280,8 @@ class NewFiles:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all files below the prefix are read, whatever an index or a table there says."""
+        """Whether all files below the prefix are read, even if an index or a table there lists others
+        (``format="parquet"``)."""
         return self._options.get("format") == "parquet"
 
     async def fix_end(self, session: Session) -> None:
@@ -289,18 +292,19 @@ class NewFiles:
     async def advance(
         self, session: Session, start: Offset, *, max_files: int | None = None, max_bytes: int | None = None
     ) -> Offset:
-        """Return the offset after the next batch, of at most so many files and bytes but at least one file; ``start``
-        if no file is new.
+        """Return the offset at the end of the next batch, which begins at ``start`` and has at most ``max_files`` files
+        (None: no limit) of ``max_bytes`` bytes in all (None: no limit), but at least one file. Return ``start`` if no
+        file is new.
 
         Raises:
             UsageError: the offset belongs to another kind of stream, or to another index.
-            InvalidOptionError, UnsupportedStoreError: new files of the target cannot be told from others.
+            InvalidOptionError, UnsupportedStoreError: the target or its store does not show which files are new.
         """
         source = await self._opened(session, start)
         return start if source is None else await source.advance(session, start, max_files, max_bytes)
 
     async def batch(self, session: Session, start: Offset, end: Offset) -> NewBatch | None:
-        """Return the files between two offsets; None if there are none.
+        """Return the files between two offsets, for :meth:`open`; None if there are none.
 
         Raises:
             UsageError: as in :meth:`advance`.
@@ -317,8 +321,8 @@ class NewFiles:
         return NewBatch(target=self.target, versions=versions, view=source.view, skip_missing=self.skip_missing)
 
     async def open(self, session: Session, batch: NewBatch) -> Dataset:
-        """Return the dataset of the batch's files, each in the version of the batch. Raises ObjectChangedError as
-        :meth:`batch` does."""
+        """Open the files of a :meth:`batch` as a dataset, each in its version of the batch. Raises ObjectChangedError
+        as :meth:`batch` does."""
         index = False if batch.view == "listed" else self._index
         dataset = await session.open_dataset(self.target, index=index, view=batch.view, **self._options)
         return await batch.narrowed(dataset)
@@ -330,7 +334,7 @@ class NewFiles:
         return await list_files(runtime_of(session), parse_target(self.target), context, rules, allow_empty=True)
 
     async def newest_index(self, session: Session) -> OpenIndex:
-        """Open the index of the files at its newest snapshot."""
+        """Open the index that lists the stream's files, at its newest snapshot."""
         dataset = await session.open_dataset(self.target, index=self._index, view="snapshot", **self._options)
         source = state_of(dataset).source
         assert isinstance(source, SnapshotFiles), source
@@ -356,9 +360,8 @@ class NewFiles:
         return self._source
 
     async def kind(self, session: Session) -> type[FolderSource | SnapshotSource] | None:
-        """Return the kind of source at the first offset: an index's snapshots where a read of the dataset would use
-        them, else listings. None if there are no files yet, so that the choice is open. Raises InvalidOptionError for
-        a table's files."""
+        """Return what new files are found by: snapshots of an index if a read of the dataset uses them, else listings;
+        None while there are no files to decide by. Raises InvalidOptionError for a table."""
         if self._view == "listed" or self._index is False:
             return FolderSource
         if self._view == "snapshot" or self._index is not None:

@@ -602,18 +602,20 @@ async def plan_optimize(
 ) -> LakeRewrite:
     """Plan :meth:`asyncpq.Session.optimize` in tasks: rows, sorted, become files of which lookups read little.
 
-    ``await plan.run(session, run)`` runs its tasks on workers, and commits the files of all of them at once.
+    ``await plan.run(session, run)`` runs the plan's tasks on workers, and commits all files at once.
 
     Args:
         source, target, sort_by, options: as in :meth:`asyncpq.Session.optimize`. ``building`` limits the memory of each
             task.
         parallelism: number of tasks that run at once; 1: one task does all.
-        work_folder: url of a folder that workers reach, for rows on their way. None: a folder in ``target``.
-        worker: the session of the workers. None: the options of ``session``, storage options included.
+        work_folder: url of a folder that workers can write, for rows that go from task to task. None: a folder in
+            ``target``.
+        worker: how workers open their session. None: with the options of ``session``, storage options included.
 
     Raises:
         InvalidOptionError: ``target`` is not empty or overlaps the source, or an option is invalid.
-        ColumnNotFoundError, SchemaMismatchError: the columns have no such order, or Parquet cannot hold them.
+        ColumnNotFoundError: a column of ``sort_by``, ``zorder_by`` or ``columns`` does not exist. SchemaMismatchError:
+            a column cannot be sorted by, or Parquet cannot hold it.
     """
     others = ("sort_by", "parallelism", "work_folder", "worker")
     check_keywords("plan_optimize()", options, RewriteKeywords, others=others)

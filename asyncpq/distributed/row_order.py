@@ -37,14 +37,14 @@ _MOST_BITS: Final = 12  # of one column: 4,096 ranks
 
 @dataclass(frozen=True)
 class ZOrder:
-    """A z-order, with the tables from which writers compute the place of each row: an integer by which rows are
-    sorted. Picklable.
+    """A z-order: it maps the values of several columns in a row to one integer, the row's place, by which rows are
+    sorted, so that rows with close values in all columns are close together. Picklable.
 
     Attributes:
-        bounds: for each column, the ascending values that separate its ranks.
-        spread: for each column, the int64 bits of a place by rank.
-        MOST_COLUMNS: most columns of a z-order; more would have too few bits each.
-        SAMPLE_ROWS: number of rows, chosen at random, of which :meth:`of_samples` should get the values.
+        bounds: for each column the ascending values that divide it into ranks.
+        spread: for each column, by rank, the bits (int64) that it adds to a place.
+        MOST_COLUMNS: maximum number of columns; more would have too few bits each.
+        SAMPLE_ROWS: number of randomly chosen rows that :meth:`of_samples` should get.
     """
 
     MOST_COLUMNS: ClassVar[int] = 8
@@ -55,8 +55,8 @@ class ZOrder:
 
     @classmethod
     def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
-        """Make a z-order in which each column has ranks of ``bits`` bits. ``bounds`` has, for each column, the
-        ascending values that separate its ranks; fewer ranks are spread over all bits."""
+        """Return a z-order in which each column has ranks of ``bits`` bits. ``bounds`` has for each column the
+        ascending values that divide it into ranks; fewer ranks are spread over all bits."""
         columns = len(bounds)
         tables = []
         for at, values in enumerate(bounds):
@@ -67,7 +67,8 @@ class ZOrder:
 
     @classmethod
     def of_samples(cls, samples: Sequence[pa.Array]) -> Self:
-        """Make a z-order from a sample of the values of each column."""
+        """Return a z-order for columns with the distribution of ``samples``: for each column an array of sampled
+        values."""
         bits = min(_MOST_BITS, _PLACE_BITS // len(samples))
         return cls.of([rank_bounds(values, (1 << bits) - 2) for values in samples], bits)
 
@@ -82,7 +83,8 @@ class ZOrder:
 
     @staticmethod
     def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
-        """Return the rank of each value: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater."""
+        """Return the rank of each value: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater
+        than it."""
         places = pc.search_sorted(bounds, _orderable(values), side="right")
         return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
 

@@ -73,9 +73,9 @@ class ScanTask:
 
     Attributes:
         scan: what all tasks of the scan share.
-        number: its place among the tasks, in which the rows are in the dataset's order.
-        data: its files, encoded: versions, rows to read, and metadata.
-        num_files: files of the task; a large file may be in several tasks.
+        number: position of the task in the plan; the rows of the tasks, in this order, are in the dataset's order.
+        data: the task's files, encoded: versions, rows to read, and metadata.
+        num_files: number of files of the task; a large file may be in several tasks.
         num_bytes: approximate compressed bytes to read.
     """
 
@@ -107,18 +107,19 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
 
     Attributes:
         scan: what all tasks share: a :class:`TaskScan`, such as an engine's :class:`EngineScan`.
-        pieces: the pieces of each task, as :class:`ScanTask` encodes them.
+        pieces: for each task its pieces: encoded files, or parts of a file.
         metrics: cost of planning.
         index_report: lines of text on the files that each table of the index ruled out; empty without an index.
-        facts: what holds for at least one of the files that were opened, in the words of :meth:`EngineRules.facts`.
+        facts: the union of :meth:`EngineRules.facts` of the opened files; empty without an engine's rules.
         num_files: number of files that tasks read, at least in part.
         whole_bytes: size of these files.
-        versions: their versions by url; incomplete if there are more than ``packing.MOST_VERSIONS``.
-        num_rows: number of rows that tasks read; those of unopened files count only if the listing knows their number.
+        versions: versions of these files by url; incomplete if there are more than ``packing.MOST_VERSIONS``.
+        num_rows: number of rows that tasks read; rows of unopened files count only if the listing has their number.
         prices: the store's latency and bandwidth, as planning has measured them.
-        unopened: how many of the files were planned without opening them.
-        is_sampled: files that may not match are planned whole, since none of a sample was ruled out. Rows and bytes are
-            those of the sample, extrapolated: only an engine's own reader can take such a plan.
+        unopened: number of files that were planned without opening them.
+        is_sampled: whether all files were planned whole because none of an opened sample was ruled out (``may_sample``
+            of :func:`plan_tasks`). Rows and bytes are then extrapolated, and only an engine's own reader can read the
+            files.
     """
 
     scan: S
@@ -154,7 +155,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the batches that tasks read; empty if an engine's scan does not say its ``output``."""
+        """The Arrow schema of the batches that tasks read; empty for an engine's scan without ``output``."""
         return self.scan.batch_schema()
 
     @property
@@ -168,11 +169,12 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         return not self.unopened and STORED_OTHERWISE not in self.facts
 
     async def check_versions(self, session: Session, folder: str) -> None:
-        """Check that the files still have their planned versions, before another reader than the tasks reads them.
+        """Check that the files still have their planned versions, before another reader reads them in place of the
+        tasks.
 
         Args:
             session: a session of this process, which lists the files.
-            folder: url of the folder of all files, which must be no more than ``packing.MOST_VERSIONS``.
+            folder: url of the folder of all files. There may be at most ``packing.MOST_VERSIONS`` files.
 
         Raises:
             ObjectChangedError: a file does not have its planned version.
@@ -205,13 +207,13 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedChunk:
-    """The plan of consecutive files, made by a worker. Picklable.
+    """The plan of consecutive files, made by a worker for :class:`PlanningJobs`. Picklable.
 
     Attributes:
         pieces: what tasks read of the files, encoded.
-        versions: of the files that tasks read, by url.
+        versions: versions of the files that tasks read, by url.
         num_rows: number of rows that tasks read.
-        learnt: statistics of the opened footers, by column and url, with which the planner rules out files later.
+        learnt: statistics from the opened footers, by column and url, with which later plans rule out files.
         facts: as in :class:`ScanTasks`.
         metrics: cost of the worker's planning.
     """
@@ -241,7 +243,7 @@ class PlannedChunk:
             files: consecutive files of the dataset.
             session: a session of the worker.
             skips: leave out bad files.
-            num_files: files of the whole plan, which tell how large the pieces may be.
+            num_files: number of files of the whole plan, to which the cost of ``files`` is extrapolated.
             task_bytes: as in :func:`plan_tasks`.
         """
         state = replace(scan, skips=skips).state(runtime_of(session), files)
@@ -271,11 +273,12 @@ class PlannedChunk:
 
 
 class PlanningJobs(Protocol):
-    """Lets workers plan very many files, with :meth:`PlannedChunk.of`."""
+    """Plans very many files on workers: ``jobs`` of :func:`plan_tasks`. An engine implements it with
+    :meth:`PlannedChunk.of`."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
-        """Yield what each worker planned, of consecutive files, in the order of ``files``. ``skips``: leave out bad
-        files."""
+        """Yield the plans that workers make, each of consecutive files, in the order of ``files``. ``skips``: leave out
+        bad files."""
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -303,12 +306,12 @@ async def plan_scan(
 
     Args:
         columns, where, batch_size: as in :meth:`asyncpq.Dataset.scan`.
-        task_bytes: compressed bytes that a task reads, about; 64 MiB by default. A larger row group is one task.
-        most_tasks: tasks at most, which may then be larger; 100,000 by default.
-        parallelism: number of tasks that run at once; small scans are divided into as many tasks.
-        work_folder: url of a folder that workers reach, for plans of more than 64 MiB. None: ``_asyncpq_plans`` below
-            the dataset.
-        worker: the session of the workers. None: the options of the dataset's session, storage options included.
+        task_bytes: approximate compressed bytes that a task reads; 64 MiB by default. A larger row group is one task.
+        most_tasks: maximum number of tasks, 100,000 by default; tasks are larger if need be.
+        parallelism: number of tasks that run at once; a small scan is divided into as many tasks.
+        work_folder: url of a folder that workers can read, for plans of more than 64 MiB. None: ``_asyncpq_plans``
+            below the dataset.
+        worker: how workers open their session. None: with those of the dataset's, storage options included.
 
     Raises:
         ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.
@@ -365,8 +368,9 @@ async def plan_tasks(
         state: the dataset, such as :meth:`asyncpq.distributed.EngineDataset.of`.
         scan: what all tasks share: a :class:`TaskScan`, such as an engine's :class:`asyncpq.distributed.EngineScan`.
         jobs: plans very many files on workers. None: this process plans all files.
-        may_sample: open a sample of the files first, and no others if it rules out nothing.
-        opens_all: open all files that may match, for their ``facts``; then ``may_sample`` is false.
+        may_sample: open a sample of the files first; if none of it is ruled out, plan all files whole
+            (``ScanTasks.is_sampled``).
+        opens_all: open all files that may match, for :attr:`ScanTasks.facts`; requires ``may_sample=False``.
         limits: ``task_bytes``, ``most_tasks``, ``parallelism`` and ``work_folder``, as in :func:`plan_scan`.
 
     Raises:

@@ -140,16 +140,16 @@ class TaskScan:
         view: which files the scan sees: "listed", "snapshot" (of an index) or "table".
         schema: the dataset's columns.
         fields: the table's columns; None if columns are matched by name.
-        variants: other ways in which files have the columns.
+        variants: other sets of ``fields``, to which files refer that have the columns under other names or ids.
         columns: names, dotted paths or ordinals of the columns to read; None for all.
-        output: schema of the batches; None if an engine that converts them does not say it.
+        output: schema of the batches; None if an engine converts them and the schema is not known.
         batch_size: maximum rows of a batch.
-        where: rows for which it is not true may be left out; times are absolute. None: all rows.
-        unifier: checks the files' schemas; None if they may differ.
+        where: condition with absolute times; rows for which it is not true may be left out. None: all rows.
+        unifier: checks that the files' schemas fit together; None if they may differ.
         skips: leave out bad files, instead of failing.
         skips_missing: leave out files that do not exist.
         settings: the session of the workers.
-        again: how to plan again, for hints of errors.
+        again: text for hints of errors that says how to plan again.
     """
 
     again: ClassVar[str] = "Call plan_scan() again."
@@ -175,7 +175,7 @@ class TaskScan:
 
         Args:
             state: the dataset, such as an :class:`asyncpq.distributed.EngineDataset`.
-            own: the other attributes, ``columns`` and ``settings`` at least, and those that differ from the dataset's.
+            own: values of attributes: ``columns`` and ``settings``, and any that differ from the dataset's.
         """
         known: dict[str, Any] = {
             "url": state.url,
@@ -191,19 +191,20 @@ class TaskScan:
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
-        """What defines how files are matched to the columns, beside ``schema``."""
+        """Key of the rules that match files to the columns, beside ``schema``: scans with equal keys share cached
+        results."""
         return self.url, self.fields, self.variants
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> PlanRequests:
-        """Return what makes the request for each file, of a plan or of a task (``are_planned``)."""
+        """Return an object that makes the request for each file, of a plan or of a task (``are_planned``)."""
         return TaskRequests(state, request, are_planned=are_planned)
 
     def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
-        """Return the function that gives the tables of a :meth:`stream` for the rows that it reads at once."""
+        """Return the function that converts the rows of one step of a :meth:`stream` to tables."""
         return attrgetter("tables")
 
     def batch_schema(self) -> pa.Schema:
-        """Return the schema of the batches, for a stream without any."""
+        """Return the schema of the batches, also for a stream without batches."""
         assert self.output is not None, "it is the dataset's own"
         return self.output
 
@@ -223,7 +224,7 @@ class TaskScan:
             operation: counts the cost of the read.
             files: the files to read, and the request for each.
             batch_size: maximum rows of a batch; 0: that of the scan.
-            combine_rows: small tables are combined to tables of about this number of rows; 0 leaves them as they are.
+            combine_rows: combine small tables to tables of about this number of rows; 0: do not combine.
         """
         schema = self.batch_schema()
         return RecordBatchStream(
@@ -241,14 +242,14 @@ class TaskScan:
         return workers.plan_again_hint(self.again, self.view == View.SNAPSHOT)
 
     def dataset_columns(self) -> DatasetColumns:
-        """Return the dataset's columns, with a token that is the same for all tasks of the scan in a process, so that
-        they share cached data."""
+        """Return the dataset's columns. All tasks of the scan in a process get the same token in them, by which they
+        share cached data."""
         digest = hashlib.sha256(self.schema.serialize().to_pybytes())
         digest.update(repr(self.cache_key).encode())
         return DatasetColumns(self.schema, self.fields, digest.digest())
 
     def state(self, runtime: Runtime, files: Sequence[DataFile]) -> DatasetState:
-        """Return the state of a dataset of ``files`` with the columns of the scan, whose versions are those planned."""
+        """Return the state of a dataset of ``files``, in their planned versions, with the columns of the scan."""
         return DatasetState(
             runtime=runtime,
             url=self.url,

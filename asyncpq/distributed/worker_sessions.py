@@ -35,18 +35,19 @@ _KEPT: Final = 4  # idle sessions that stay open
 
 
 class WorkerSettings(Protocol):
-    """How a process that runs tasks opens the session that they share. Picklable; tasks carry it.
+    """How worker processes open the session that their tasks share. Picklable, and part of each task.
 
     :class:`WorkerOptions` implements it. An engine with settings of its own, such as Spark, has a class of its own.
     """
 
     @property
     def identity(self) -> Hashable:
-        """Equal for settings that make the same session. It is never shown."""
+        """Key of the session: settings with equal keys share one in each process. It may contain secrets, and is not
+        shown."""
 
     def resolved_storage(self) -> dict[str, Any]:
-        """Return the storage options, with the credentials of this moment. A refused read calls it again. Raises
-        CredentialsError if it cannot get them."""
+        """Return the storage options with current credentials. Called again after the store refused them. Raises
+        CredentialsError if there are none."""
 
     def session(self, storage: Mapping[str, Any]) -> Session:
         """Return a new session, not entered, with these storage options."""
@@ -55,21 +56,22 @@ class WorkerSettings(Protocol):
         """Return the folder for temporary files; None for the system's."""
 
     def refusal_hint(self) -> str:
-        """Return the hint for a CredentialsError of the store."""
+        """Return the hint of the error that is raised if the store refuses the credentials."""
 
     def task_ended(self) -> None:
-        """Called after each use of the session."""
+        """Called in the worker after each use of the session, for cleanup."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """The session of a process that runs tasks: that of the session that planned them, without caches beyond memory.
+    """The options of the session that worker processes open: those of the planner's session, without disk and shared
+    cache.
 
     Its methods are those of :class:`WorkerSettings`.
 
     Attributes:
         storage_options: as of :class:`asyncpq.Session`. They are pickled with each task, secrets included; leave
-            these out where the workers' environment has the credentials.
+            secrets out if the workers' environment has the credentials.
         options: the other options of the session.
     """
 
@@ -78,14 +80,14 @@ class WorkerOptions:
 
     @classmethod
     def of(cls, runtime: Runtime) -> Self:
-        """Return the options of a session. The shared cache, whose url may have a password, and the disk cache, whose
-        folder is this host's, are left out."""
+        """Return the options of the session to which ``runtime`` belongs, without the shared cache, whose url may have
+        a password, and the disk cache, whose folder is on this host."""
         options = replace(runtime.options, disk_cache=None, shared_cache=None)
         return cls(storage_options=runtime.storage_options, options=options)
 
     @property
     def identity(self) -> Hashable:
-        """The options and the storage options, pickled."""
+        """Key of the session: its options, pickled."""
         return pickle.dumps((self.storage_options, self.options))
 
     def resolved_storage(self) -> dict[str, Any]:
@@ -97,10 +99,10 @@ class WorkerOptions:
         return Session(storage, **{item.name: getattr(self.options, item.name) for item in fields(SessionOptions)})
 
     def local_folder(self) -> None:
-        """Return None: the system's."""
+        """Return None: temporary files are in the system's folder."""
 
     def refusal_hint(self) -> str:
-        """Return the hint to give workers credentials."""
+        """Return the hint of the error that is raised if the store refuses the credentials."""
         return "Put the credentials into storage_options, or into the environment of the workers."
 
     def task_ended(self) -> None:
@@ -144,12 +146,13 @@ def run_on_worker(
     *,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Run ``work`` with this process's session for ``settings``, wait for it, and return its result.
+    """Run ``work`` with the session of this process for ``settings``, wait, and return its result. For an engine's own
+    work on workers.
 
     Args:
         settings: how the session is opened; calls with equal settings share it.
-        work: gets the session, and returns a coroutine, which runs in the session's loop. If the store refuses the
-            credentials and ``settings`` have new ones now, it runs a second time.
+        work: called with the session, returns a coroutine, which runs in the session's event loop. It runs a second
+            time if the store refuses the credentials and ``settings`` now return others.
         repeatable: returns whether ``work`` may run a second time.
 
     Raises:
@@ -221,8 +224,8 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchS
 
 
 def worker_counts() -> dict[str, int]:
-    """Return the summed counts of all reads of this process's open sessions that have ended, by their names in
-    :class:`asyncpq.ReadMetrics`."""
+    """Return the costs of all ended reads in the open worker sessions of this process, summed: numbers by the name of
+    the attribute of :class:`asyncpq.ReadMetrics`."""
     with _changed:
         of_all = [session.counts() for session in _sessions.values()]
     names = dict.fromkeys(name for counted in of_all for name in counted)
@@ -341,7 +344,7 @@ def plan_again_hint(again: str, by_index: bool) -> AbstractContextManager[None]:
 
 
 def refresh_hint(by_index: bool) -> AbstractContextManager[None]:
-    """Add the hint to refresh the index to errors that the block raises about replaced or deleted files.
+    """Return a context manager that adds, to errors about replaced or deleted files, the hint to refresh the index.
 
     ``by_index``: an index lists the files. If not, the errors stay as they are.
     """

@@ -1,8 +1,8 @@
-"""Conversions of Arrow arrays, for engines with types of their own: of nested arrays, made of the conversions of their
-parts, of dates and timestamps in the calendar of old versions of Spark and Hive, and of batches that leave the process.
+"""Conversions of Arrow arrays for engines with types of their own: of nested arrays, of dates and timestamps in the
+calendar of old versions of Spark and Hive, and of batches that leave the process.
 
-A conversion of nested arrays is made once for a type, and then applied to each batch. None stands for one that changes
-nothing. Values under nulls are undefined, and no conversion of a part gets them.
+A conversion is a function from array to array, made once for a type and applied to each batch. None stands for the
+conversion that changes nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def nested_conversion(
     """Return the conversion of structs, lists or maps of the type ``source`` to ``target``, of the same kind.
 
     Args:
-        parts: for each field of the struct ``target``, for the elements, or for keys and values: the position of the
-            field in ``source`` (None: it is missing there, and null here), and its conversion. The latter is None where
-            the types are equal.
+        parts: one pair for each field of a struct ``target``, for the elements of a list, or for keys and values of a
+            map: the position of the field in ``source`` (None: it is missing there; the result is null), and the
+            conversion of its values (None: the types are equal).
 
     Returns:
         A function from an array of the type ``source`` to one of ``target``; None if nothing changes.
@@ -88,9 +88,9 @@ def _of_maps(source: pa.DataType, target: pa.MapType, key: _Convert | None, item
 
 
 def variant_conversion(source: pa.StructType, target: pa.StructType) -> _Convert:
-    """Return the conversion of VARIANT as a file stores it, perhaps shredded, to ``target``, which has binary ``value``
-    and ``metadata`` in any order: a function from an array of the type ``source`` to one of ``target``. The parts of a
-    null are empty, not null."""
+    """Return a function that converts a VARIANT column as a file stores it, shredded or not, from arrays of the type
+    ``source`` to arrays of ``target``: a struct of binary ``value`` and ``metadata`` in any order. Both are empty, not
+    null, where the variant is null."""
     if {field.name for field in source} != {"value", "metadata"}:
         restore = restoring(source)
         return lambda array: _from_children(target, array, list(restore(array)))
@@ -104,8 +104,8 @@ def variant_conversion(source: pa.StructType, target: pa.StructType) -> _Convert
 
 
 def with_inner_types(dtype: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType:
-    """Return the list or map type ``dtype`` with other types of its elements, or of its keys and values: ``types`` has
-    one, or two. Their names, nullability and the kind of list stay."""
+    """Return the list or map type ``dtype`` with other inner types: ``types`` is the element type of a list, or the key
+    and value types of a map. Names, nullability and the kind of list stay."""
     fields = [child.with_type(inner) for child, inner in zip(children_of(dtype), types, strict=True)]
     return with_children(dtype, fields)
 
@@ -124,13 +124,13 @@ def _from_children(
 
 
 def rebased(array: pa.Array, zone: str | None = None, *, refusal: UnsupportedFeatureError | None = None) -> pa.Array:
-    """Convert dates or timestamps of the hybrid calendar, Julian before 1582-10-15, to the Gregorian calendar. Values
-    that are the same in both stay as they are.
+    """Return dates or timestamps of the hybrid calendar (Julian before 1582-10-15), as old versions of Spark and Hive
+    wrote them, converted to the Gregorian calendar.
 
     Args:
-        array: of a type of dates, or of timestamps, whose clocks before 1900 are those of the writer's zone.
+        array: dates or timestamps. Timestamps before 1900 are taken to be in the local time of ``zone``.
         zone: the writer's time zone; only timestamps before 1900 need it.
-        refusal: the error to raise instead of converting a value.
+        refusal: the error to raise if a value needs conversion; None converts it.
 
     Raises:
         UnsupportedFeatureError: ``refusal``, or the zone of timestamps before 1900 is not known.

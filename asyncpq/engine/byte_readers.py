@@ -1,8 +1,7 @@
-"""Byte ranges of objects of any format, through the caches, coalescing, pinning and retries of a session.
+"""Byte ranges of objects of any format, read with the caches, coalescing, pinning and retries of a session.
 
-The first GET is a suffix range, as for Parquet files, without a HEAD: it gives size and validator, and the bytes that a
-reader of Parquet asks for first. Later GETs are pinned to that version. Caches keep each range as it was asked for, so
-that the same reader finds it again, in this process or another one.
+The first GET is a suffix range, as for Parquet files, without a HEAD: it returns size, validator and the object's end.
+Later GETs are pinned to that version. Caches keep each range as it was requested.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _MEMORY_SHARE: Final = 16  # reads of more than this part of the memory cache ar
 
 
 class Folder(NamedTuple):
-    """What :meth:`ByteReader.folder` finds below a url.
+    """The result of :meth:`ByteReader.folder`.
 
     Attributes:
-        objects: with ``url``, ``size`` in bytes, ``validator`` (None if the listing cannot tell versions apart) and
-            ``modified``, seconds since the epoch (None if unknown).
+        objects: each with ``url``, ``size`` in bytes, ``validator`` (None if the listing cannot tell versions apart)
+            and ``modified`` in seconds since the epoch (None if unknown).
         folders: urls of folders, sorted, each with a slash at its end.
     """
 
@@ -46,19 +45,18 @@ class Folder(NamedTuple):
 
 
 class ByteReader:
-    """Reads byte ranges of objects with a session, in its event loop. Each call is an operation of the session: it is
-    counted in ``session.metrics``, told to ``on_event``, and ends at the session's deadline.
+    """Reads byte ranges of objects with a session, in its event loop. Each call counts in ``session.metrics``, sends
+    events to ``on_event``, and raises DeadlineExceededError after ``RetryOptions.read_timeout_s``.
 
-    A version (``ObjectVersion``) has ``size`` in bytes, and ``validator``, an :class:`asyncpq.Validator`, which can be
-    pickled, and of which :meth:`pinned` makes the version again.
+    An :class:`ObjectVersion` is not pickled: pickle its ``validator``, of which :meth:`pinned` makes the version again.
     """
 
     def __init__(self, session: Session) -> None:
         self._runtime = runtime_of(session)
 
     async def version(self, url: str) -> ObjectVersion:
-        """Return the current version of an object: a cached one that the cache policy still believes, or else the one
-        that the first request finds, which also fetches the object's end.
+        """Return the current version of an object: the cached one while the session's cache policy allows it, else that
+        of a GET of the object's end.
 
         Raises:
             ObjectNotFoundError, AccessDeniedError, ...: the store refused the request.
@@ -76,18 +74,18 @@ class ByteReader:
     async def read(
         self, url: str, ranges: Sequence[tuple[int | None, int | None]], version: ObjectVersion | None = None
     ) -> list[bytes]:
-        """Return byte ranges of one version of an object, in order.
+        """Return byte ranges of one version of an object, in the order of ``ranges``.
 
         Ranges that no cache has are fetched in one round, and merged where that costs less.
 
         Args:
             ranges: pairs of start and stop like those of a slice: negative numbers count from the object's end, None
                 means its beginning or end. They are cut at the object's end, and may overlap.
-            version: the version to read; None for the current one, and again the then current one if the object is
-                replaced meanwhile.
+            version: the version to read. None: the current one; if the object is replaced during the call, all ranges
+                are read again from the new version.
 
         Raises:
-            ObjectChangedError: the object has no longer this version.
+            ObjectChangedError: the object no longer has this version.
             StoreError: the store failed.
         """
 
@@ -109,10 +107,11 @@ class ByteReader:
                         raise
 
     async def folder(self, url: str, *, deep: bool) -> Folder:
-        """List the objects and folders directly in a folder, or with ``deep`` at all levels below it.
+        """List the objects and folders directly in a folder, or with ``deep`` at all levels below it. Both lists are
+        empty if there is no such folder.
 
         Args:
-            url: of the folder, with a slash at its end.
+            url: url of the folder, with a slash at its end.
 
         Raises:
             UnsupportedStoreError: the store, such as a web server, has no listings.
@@ -150,7 +149,7 @@ class ByteReader:
 
 
 def modified_s(validator: Validator) -> float | None:
-    """Return the time of the write of a version, in seconds since the epoch; None if the store did not say."""
+    """Return the time at which a version was written, in seconds since the epoch; None if the store did not send it."""
     modified = http_date_s(validator.last_modified)
     return info_time_s(validator.last_modified) if modified is None else modified
 

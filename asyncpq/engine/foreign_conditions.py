@@ -1,9 +1,9 @@
-"""Conditions that another engine applies to the rows by its own rules, and by which asyncpq leaves out data.
+"""Conditions that another engine applies to the rows by its own rules, while asyncpq only prunes data by them.
 
 The engine compares a literal with a column after casting both to a type of its choice, and NaN equals itself and
-exceeds all numbers, as in Spark. So a condition becomes two things: one of the engine's own
-(:meth:`ForeignCondition.expressed`), which filters the rows, and a predicate that is true for every row for which the
-condition is (:meth:`ForeignCondition.pruning`).
+exceeds all numbers, as in Spark. So a :class:`ForeignCondition` is converted twice: to the engine's own condition
+(:meth:`ForeignCondition.expressed`), which filters the rows, and to a predicate of asyncpq that is true for a superset
+of these rows (:meth:`ForeignCondition.pruning`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Untranslated(Expression):
 
 
 def constant(value: bool | None) -> Expression:
-    """Return a condition that has the same result for every row; None is null."""
+    """Return a condition with the result ``value`` for every row; None is null. For filters that a door translates."""
     return Constant(value)
 
 
@@ -86,7 +86,7 @@ class ForeignTest(NamedTuple):
             values), ``is null``, ``is null or nan``, ``starts with``, ``contains``, ``like``, ``has``; or the name of a
             test that few engines have.
         columns: names, or dotted paths of structs' fields: one, or two that are compared with each other.
-        values: literals.
+        values: the literals that the columns are compared with; None is null.
     """
 
     verb: str
@@ -95,7 +95,7 @@ class ForeignTest(NamedTuple):
 
     @property
     def is_list(self) -> bool:
-        """Whether ``values`` are the members of a list: any number, of which one has to match."""
+        """Whether ``values`` are alternatives, of which one has to match; else the verb defines their number."""
         return self.verb in ("in", "equals any")
 
 
@@ -114,8 +114,8 @@ class SinceEpoch(NamedTuple):
 
 
 def since_epoch(literal: Any) -> SinceEpoch | None:
-    """Return a literal of a condition that is a date or a point in time, perhaps outside of Python's years, as a
-    number; None for other literals."""
+    """Return a literal of a condition that is a date or time, also outside of the years 1 to 9999, as a number; None
+    for other literals."""
     if isinstance(literal, dt.datetime):
         return SinceEpoch(None, nanoseconds(literal), literal.tzinfo is not None)
     if isinstance(literal, Timestamp):
@@ -124,15 +124,16 @@ def since_epoch(literal: Any) -> SinceEpoch | None:
 
 
 class ForeignColumn(NamedTuple):
-    """A column, or a field of structs, as another engine compares it.
+    """A column, or a field of structs, as another engine compares it: the result of ``column_of`` of
+    :meth:`ForeignCondition.pruning`.
 
     Attributes:
         name: its name in asyncpq's predicates.
         stored: its Arrow type in the dataset; of a list, the type of the elements.
-        literal: returns a literal as a value with the order of ``stored``; None if the engine may cast the column, so
-            that the comparison excludes no rows.
-        is_float: whether the engine has floats for it, which may be NaN.
-        is_list: the elements of a list are compared.
+        literal: a function that converts a literal to a value that compares as values of ``stored`` do. It returns None
+            if the engine may cast the column instead: the comparison then excludes no rows.
+        is_float: whether the engine compares floats, which may be NaN.
+        is_list: whether the column is a list whose elements are compared.
     """
 
     name: str
@@ -143,11 +144,11 @@ class ForeignColumn(NamedTuple):
 
 
 class ForeignCondition:
-    """A condition that another engine applies to the rows, made of an expression of :func:`asyncpq.col` or a filter
-    list like pyarrow's; parts may be :class:`Untranslated`.
+    """A condition that another engine applies to the rows: an expression of :func:`asyncpq.col`, or a filter list like
+    pyarrow's, passed as ``where``. Parts may be :class:`Untranslated`.
 
     Raises:
-        ExpressionError: it is neither.
+        ExpressionError: ``where`` is neither.
     """
 
     def __init__(self, where: object) -> None:
@@ -163,13 +164,13 @@ class ForeignCondition:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why parts of the condition are not translated."""
+        """The ``reason`` of each :class:`Untranslated` part of the condition; empty if there is none."""
         parts: Iterator[Expression] = atoms(self.expression)
         return tuple(dict.fromkeys(part.reason for part in parts if isinstance(part, Untranslated)))
 
     @property
     def tests(self) -> list[ForeignTest]:
-        """The comparisons, without parts that are not translated."""
+        """The comparisons of the condition, without :class:`Untranslated` parts."""
         return [*map(_test, self._atoms())]
 
     def _atoms(self) -> Iterator[Atom]:
@@ -196,13 +197,13 @@ class ForeignCondition:
         """Return the condition in the language of another engine.
 
         Args:
-            test: makes a comparison. It raises the door's error for one that the engine lacks.
-            constant: makes what is true, false or null (None) for every row.
-            junction: joins conditions, of which there is at least one, by "and" or "or".
-            negated: makes the NOT of a condition.
+            test: converts a comparison. It may raise an error of its own for one that the engine lacks.
+            constant: returns a condition that is true, false or null (None) for every row.
+            junction: joins a list of one or more conditions by "and" or "or".
+            negated: negates a condition.
 
         Returns:
-            What the callbacks made of the whole condition.
+            The result of the callbacks for the whole condition.
         """
 
         def made(expr: Expression) -> T:
@@ -218,12 +219,12 @@ class ForeignCondition:
         return made(self.expression)
 
     def pruning(self, schema: pa.Schema, column_of: Callable[[ForeignTest], ForeignColumn | None]) -> Expression | None:
-        """Return a predicate that is true for every row for which the condition is true, and perhaps for others; None
-        if it excludes no rows.
+        """Return a predicate for ``where`` of a read. It is true for every row for which the condition is true, and
+        perhaps for others; None if it excludes no rows.
 
         Args:
             schema: the dataset's columns.
-            column_of: returns the column of a comparison, or None for one that excludes no rows.
+            column_of: a function that returns the column of a comparison, or None if the comparison excludes no rows.
         """
 
         def of_part(part: Expression, truth: analysis.Truth) -> Expression | None:

@@ -1,8 +1,8 @@
-"""Conditions, keys and names that come from other engines and other people, as asyncpq has them.
+"""Conversion of conditions, keys and names from other engines and from users to those of asyncpq.
 
-:func:`translate` walks a condition of another engine. The door says of each node what it is: a junction of other nodes,
-or a :class:`ForeignAtom`, a comparison of one column. Nodes that the door does not know prune nothing, and are handed
-back.
+:func:`translate` walks the tree of a condition of another engine. A callback classifies each node: AND, OR or NOT of
+other nodes, or a :class:`ForeignAtom`, a comparison of one column. Nodes that it does not know prune nothing, and are
+returned for the engine to apply.
 
 Polars, DuckDB and Spark order floats in the same way, which is not IEEE's: NaN equals itself and exceeds all numbers.
 :func:`compared` and :func:`member` make atoms with that meaning. A :data:`CompareOp` is one of the texts ``==``,
@@ -107,12 +107,13 @@ class Negated(NamedTuple):
 
 
 class ForeignAtom(NamedTuple):
-    """A comparison, by the rows for which it is true and those for which it is false. It is null for all others.
+    """A comparison of another engine, given by the rows for which it is true and those for which it is false. It is
+    null for all other rows. ``understand`` of :func:`translate` returns one.
 
     Attributes:
-        true: a predicate that is true for every row for which the comparison is true; None: it may be any row.
+        true: a predicate that is true for every row for which the comparison is true; None: any row may be one.
         false: the same for the rows for which the comparison is false.
-        exact: predicates that are not None are true for no other rows. If False, the other engine has to filter again.
+        exact: whether these predicates are true for no other rows. If False, the other engine has to filter again.
     """
 
     true: Expression | None
@@ -121,20 +122,19 @@ class ForeignAtom(NamedTuple):
 
     @classmethod
     def of(cls, predicate: Expression) -> ForeignAtom:
-        """Return the atom of a comparison whose result is that of ``predicate``, such as ``col("a").is_null()``, for
-        every row."""
+        """Return the atom of a comparison that gives the same result as ``predicate``, such as ``col("a").is_null()``,
+        for every row."""
         return cls(predicate, Not(predicate))
 
 
 class Translation(NamedTuple, Generic[N]):
-    """What :func:`translate` and :func:`translate_arrow` have understood of a condition.
+    """The result of :func:`translate` and :func:`translate_arrow`.
 
     Attributes:
-        where: the condition of a read, which is true for every row for which the other engine's is true; None: of all
-            rows.
+        where: ``where`` of a read, true for every row for which the other engine's condition is true; None: all rows.
         residual: the terms, joined by AND, that the other engine has to apply to the rows of the read. Empty if
             ``where`` is true for no other rows.
-        reason: why nothing was understood; None if something was, or if the door did not say.
+        reason: why nothing was understood; None if a part was understood, or the reason is unknown.
     """
 
     where: Expression | None
@@ -143,19 +143,19 @@ class Translation(NamedTuple, Generic[N]):
 
 
 def translate(condition: N, understand: Callable[[N], AllOf | AnyOf | Negated | ForeignAtom | None]) -> Translation[N]:
-    """Translate another engine's condition to one of asyncpq, as far as the door understands it.
+    """Translate another engine's condition to a predicate of asyncpq, as far as ``understand`` knows its nodes.
 
-    AND, OR and NOT have SQL's three values. An AND loses the terms that are not understood. An OR or NOT with such a
-    term is not understood as a whole. Below NOT, a term counts by the rows for which it is false.
+    AND, OR and NOT have SQL's three values. Unknown terms of an AND are left out; an OR or NOT with an unknown term is
+    unknown as a whole.
 
     Args:
         condition: the root of the other engine's tree.
-        understand: returns what a node is: a junction of nodes, an atom, or None if the door does not know it. It is
-            called once for each node.
+        understand: a function, called once for each node, that returns :class:`AllOf`, :class:`AnyOf` or
+            :class:`Negated` of other nodes, a :class:`ForeignAtom`, or None for an unknown node.
 
     Returns:
-        The condition of the read, and the terms of the outermost AND that the other engine has to apply again. A
-        condition that is nested more deeply than asyncpq reads is handed back as a whole.
+        The predicate, and the terms of the outermost AND that the other engine has to apply to the rows. A condition
+            that is nested too deeply comes back as a whole in ``residual``.
     """
     kept: list[Expression] = []
     residual: list[N] = []
@@ -222,19 +222,21 @@ def _junction(parts: Sequence[Expression | None], *, is_and: bool) -> Expression
 
 
 def literals(values: object) -> tuple[Scalar, ...]:
-    """Return values of another library as literals, exactly, to the nanosecond; null is None.
+    """Convert values of another library to literals of predicates, without rounding; null becomes None.
 
     Args:
-        values: an iterable of Python values and scalars of numpy, pandas or pyarrow; or one of their columns.
+        values: an iterable of Python values and scalars of numpy, pandas or pyarrow; or an array of one of these
+            libraries.
 
     Raises:
-        ExpressionError: a value is none of a type that predicates have.
+        ExpressionError: a value has a type that predicates do not support.
     """
     return as_scalars(values)
 
 
 def compared(column: str, op: CompareOp, value: object, *, is_float: bool, value_first: bool = False) -> ForeignAtom:
-    """Return the comparison of a column with a value, in the order in which NaN exceeds all numbers.
+    """Return the atom of a comparison of a column with a value, in the order in which NaN equals itself and exceeds all
+    numbers.
 
     Args:
         column: name, or dotted path of a struct's field.
@@ -260,15 +262,14 @@ def _ordered(column: str, op: CompareOp, value: Scalar, *, is_float: bool) -> Ex
 
 
 def member(column: str, values: object, *, is_float: bool, null_is_value: bool = False) -> ForeignAtom:
-    """Return the comparison of a column with each of several values: ``column IN (...)``, in the order in which NaN
-    equals itself, and -0.0 equals 0.0.
+    """Return the atom of ``column IN (values)``, where NaN equals itself and -0.0 equals 0.0.
 
     Args:
         column: name, or dotted path of a struct's field.
         values: a collection of literals of the column's type; see :func:`literals`.
         is_float: whether the column has floats, which may be NaN.
-        null_is_value: whether null equals null. If not, the result is null where the column is null, and null among
-            the values equals nothing.
+        null_is_value: whether null equals null. If False, the result is null where the column is null, and a null in
+            ``values`` matches nothing.
     """
     scalars = as_scalars(values)
     among = _among(column, scalars, is_float=is_float)
@@ -286,16 +287,16 @@ def _among(column: str, values: Sequence[Scalar], *, is_float: bool) -> Expressi
 
 
 def translate_arrow(condition: pc.Expression, schema: pa.Schema) -> Translation[pc.Expression]:
-    """Translate a pyarrow expression by which another engine states its own filter, with floats in the order in which
-    NaN exceeds all numbers, as DuckDB pushes it down.
+    """Translate a filter that another engine, such as DuckDB, passes as a pyarrow expression. Floats compare as in that
+    engine: NaN equals itself and exceeds all numbers.
 
     Args:
         condition: a condition on columns of ``schema``.
         schema: the columns of the file or dataset.
 
     Returns:
-        ``where`` is true for exactly the rows that the engine means. If a part of the condition has no equal in
-        asyncpq, ``where`` is None, ``residual`` is the whole condition, and ``reason`` says why.
+        ``where`` is true for exactly the rows of the engine's filter. If asyncpq cannot express a part of it, ``where``
+            is None, ``residual`` is the whole condition, and ``reason`` says why.
     """
     from asyncpq.decoding.arrow_expressions import from_pyarrow  # it loads pandas
     from asyncpq.decoding.filter import compile_filter
@@ -331,14 +332,14 @@ def _is_float(path: str, schema: pa.Schema) -> bool:
 
 
 class ParsedCondition(NamedTuple):
-    """A condition that came from elsewhere, before it meets the columns of a dataset.
+    """A parsed condition that was not yet checked against the columns of a dataset. Made by :func:`parse_condition`.
 
     Attributes:
-        predicate: passed as ``where`` of a read, or to :meth:`asyncpq.Dataset.bind`.
+        predicate: the condition, for ``where`` of a read or for :meth:`asyncpq.Dataset.bind`.
         columns: names of the columns that it reads, in order of appearance; dotted paths for fields of structs.
-        num_comparisons: each file, row group and page is compared with each of them.
-        is_relative: it has times relative to now, so that its rows depend on the time of the read.
-        constants: what it has in place of comparisons: true, false or null (None).
+        num_comparisons: number of its comparisons. Planning evaluates each of them for each file, row group and page.
+        is_relative: whether it contains :func:`asyncpq.now`, so that its rows depend on the time of the read.
+        constants: the parts that are constant: True, False or None (null); empty if all parts are comparisons.
     """
 
     predicate: Expression
@@ -348,8 +349,8 @@ class ParsedCondition(NamedTuple):
     constants: frozenset[bool | None]
 
     def explained(self, error: ColumnNotFoundError) -> ColumnNotFoundError:
-        """Add the hint that SQL has text in single quotes to the error of an unknown column, if the condition may mean
-        a text by that name; return the error."""
+        """Return ``error``, which a read raised for an unknown column. If the condition compares that name with a
+        column, as ``user = "u-1"`` does, the error gets the hint that SQL has text in single quotes."""
         return hint_at_text(error, self.predicate)
 
 
@@ -357,8 +358,8 @@ def parse_condition(where: Predicate) -> ParsedCondition:
     """Parse a condition of a read: SQL, a filter list or an expression of :func:`asyncpq.col` (docs/filter.md).
 
     Raises:
-        ExpressionError: ``where`` is not a condition, or one of pyarrow, which means nothing without its columns:
-            :meth:`asyncpq.Dataset.bind` takes these.
+        ExpressionError: ``where`` is not a condition, or is a pyarrow expression, which needs a schema: pass it to
+            :meth:`asyncpq.Dataset.bind`.
     """
     predicate = parse_where(where)
     found = list(atoms(predicate))
@@ -381,14 +382,14 @@ def _constants(predicate: Expression) -> list[bool | None]:
 
 
 def num_comparisons(text: str) -> int:
-    """Return about how many comparisons the condition ``text`` in SQL has, without parsing it: parsing a long text
-    takes 100 ms, in which a service may do something else."""
+    """Return the approximate number of comparisons of the SQL condition ``text``, without parsing it. A service may
+    refuse too long a text by it, since parsing that takes 100 ms."""
     return num_joined(text)
 
 
 def lookup_condition(keys: Mapping[str, Any]) -> Expression:
-    """Return the condition of the rows whose key columns equal ``keys``; see :meth:`asyncpq.File.lookup`. For doors
-    that stream the rows of a lookup.
+    """Return the condition of the rows whose key columns equal ``keys``, which are given as to
+    :meth:`asyncpq.File.lookup`. For :meth:`asyncpq.Dataset.lookup_scan`.
 
     Raises:
         QueryError: there are no keys, or lists of different lengths.

@@ -1,7 +1,7 @@
-"""Datasets that many requests share: a handle for each request, with costs of its own, or with fixed versions.
+"""Handles for requests that share a dataset: with costs of their own, or with fixed versions of the files.
 
-:func:`pinned` wraps the dataset's file provider. Each file is then read only in the version that was listed, if the
-store can tell versions apart. A digest of these versions identifies what the rows are made of, such as in an ETag.
+:func:`pinned` fixes the version of each file, if the store can tell versions apart. A digest of these versions
+identifies the rows, such as in an ETag of an HTTP response.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _MAX_ASKED: Final = 64  # files without a version in the listing; with more of t
 
 
 class NotModifiedError(Exception):
-    """Raised by a read of a pinned dataset, before any data is fetched: its caller knows the rows of these versions."""
+    """Raised by a read of a :class:`PinnedDataset` before any data is fetched: ``is_known`` of :func:`pinned` returned
+    True for the files' versions."""
 
 
 class PinnedDataset:
@@ -44,14 +45,15 @@ class PinnedDataset:
 
     @property
     def digest(self) -> str | None:
-        """A digest of the versions that are read, with the rows that tables have deleted of them. None before the read
-        knows its files, or if the store cannot tell versions apart, or more than 64 files had to be asked for theirs.
+        """A digest (text) of the files' versions and of the rows that a table has deleted from them. None until the
+        read has its list of files, if the store cannot tell versions apart, or if the versions of more than 64 files
+        would have to be requested.
         """
         return self._files.digest
 
     @property
     def metrics(self) -> ReadMetrics:
-        """The cost of the read so far, also after NotModifiedError."""
+        """The cost of the read so far (:class:`asyncpq.ReadMetrics`), also after NotModifiedError."""
         return self._files.metrics
 
 
@@ -71,7 +73,7 @@ def pinned(dataset: Dataset, is_known: Callable[[str], bool]) -> PinnedDataset:
 
 
 def own_handle(dataset: Dataset) -> Dataset:
-    """Return another handle of ``dataset``, whose ``metrics`` are those of its own reads. Makes no request."""
+    """Return another handle of ``dataset``, whose ``metrics`` count only its own reads. Makes no request."""
     state = state_of(dataset)
     copy = replace(state)
     copy.known = state.known

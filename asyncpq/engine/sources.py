@@ -1,4 +1,4 @@
-"""Rows for another library, which asks for them again and again, in threads of its own."""
+"""Sources of rows for another library, which reads them many times, in threads of its own."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = ["DatasetSessionKeywords", "Source", "SourceTarget", "source_of"]
 
 _LISTING_AGE_S: Final = 3600.0  # longer than a query reads from its listing
 
-#: What :func:`source_of` takes: a target of :meth:`asyncpq.Session.open_dataset`, or what is open already.
-SourceTarget: TypeAlias = "DatasetTarget | blocking.File | blocking.Dataset | File | Dataset"
-_Opened: TypeAlias = blocking.BlockingFile | blocking.BlockingDataset
-_Verb: TypeAlias = Callable[[Any], Any]  # calls a verb of an open file or dataset, blocking or not
+#: What :func:`source_of` takes: a target of :meth:`asyncpq.Session.open_dataset`, or an open file or dataset.
+SourceTarget: TypeAlias = "DatasetTarget | blocking.File | blocking.Dataset | File | Dataset" _Opened: TypeAlias =
+blocking.BlockingFile | blocking.BlockingDataset _Verb: TypeAlias = Callable[[Any], Any]  # calls a verb of an open file
+or dataset, blocking or not
 
 
 class Source:
-    """The rows of a file, of many files or of a table, for another library. Made by :func:`source_of`.
+    """A file, dataset or table for another library, which scans it in its own threads. Made by :func:`source_of`.
 
     Every method may be called in any thread, any number of times at once, except in the event loop of an async file or
     dataset.
 
     Attributes:
-        schema: the columns, as they were when the source was made.
-        url: for people, without user info, query and secrets.
+        schema: Arrow schema of the columns when the source was made.
+        url: url of the target for messages, without user info, query and secrets.
     """
 
     schema: pa.Schema
@@ -57,14 +57,14 @@ class Source:
     ) -> AbstractContextManager[pa.RecordBatchReader]:
         """Stream matching rows, as an Arrow C stream.
 
-        The reader takes the next batch from the scan when it is asked for it: a slow consumer slows the requests down.
-        Leaving the block, or dropping the reader, ends the scan and its requests.
+        Used as ``with source.scan(...) as reader``. The reader takes a batch from the scan only when its consumer asks
+        for one, so a slow consumer slows the requests down. Leaving the block, or dropping the reader, ends the scan.
 
         Args:
             columns, where, limit, batch_size: as in :meth:`asyncpq.File.scan`.
 
         Raises:
-            UsageError: the session is closed, or its event loop has ended or is the one of this thread.
+            UsageError: the session is closed; or its event loop has ended, or runs in this thread.
             AsyncpqError: the read failed; the reader raises it.
         """
         return self._scan(lambda opened: opened.scan(columns, where, limit=limit, batch_size=batch_size))
@@ -72,8 +72,8 @@ class Source:
     def plan(
         self, columns: Sequence[str] | None = None, where: Predicate | None = None, *, limit: int | None = None
     ) -> Plan | DatasetPlan:
-        """Return the plan of a :meth:`scan`: what it rules out, and the requests and bytes that it costs. Fetches
-        metadata, and no data."""
+        """Return the plan of a :meth:`scan` with these arguments: the files and pages that it rules out, and its
+        requests and bytes. Fetches metadata, and no data."""
         return self._plan(lambda opened: opened.plan(columns, where, limit=limit))
 
     def _scan(self, make: _Verb) -> AbstractContextManager[pa.RecordBatchReader]:
@@ -105,8 +105,9 @@ def source_of(
             an open :class:`asyncpq.File` or :class:`asyncpq.Dataset`, in whose event loop this function is called, and
             whose source is used in other threads.
         index, view: as in :meth:`asyncpq.Session.open_dataset`.
-        caller: the door's function, for messages, such as ``asyncpq.polars.scan()``.
-        awaiting: what users write to read an async file or dataset in its own event loop, for messages.
+        caller: name of the function that users call, for messages, such as ``asyncpq.polars.scan()``.
+        awaiting: code with which users read an async file or dataset in its own event loop, for messages, such as
+            ``await frame.collect_async()``.
         options: the other arguments of :meth:`asyncpq.Session.open_dataset`, and those of :class:`asyncpq.Session`.
 
     Raises:

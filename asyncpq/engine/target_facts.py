@@ -1,4 +1,4 @@
-"""What urls and tables say of what they name, without a request."""
+"""Facts that urls and table objects tell about what they name, without a request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class UrlFacts:
-    """What the text of a url says."""
+    """Facts that the text of a url tells. Made by :func:`url_facts`."""
 
     __slots__ = ("_url",)
 
@@ -32,9 +32,9 @@ class UrlFacts:
 
     @property
     def many(self) -> bool:
-        """Whether it names many files, for :meth:`asyncpq.Session.open_dataset`: a prefix, a bucket, a pattern, a local
-        folder (which is looked for) or a table. If False, it may name one file or a prefix without its slash: only the
-        store knows."""
+        """Whether the url names many files, for :meth:`asyncpq.Session.open_dataset`: a prefix that ends in a slash, a
+        bucket, a pattern, an existing local folder or a table. If False, it may name a file or a prefix without its
+        slash."""
         url = self._url
         if url.endswith(("/", *ICEBERG_METADATA)) or "*" in url:
             return True
@@ -42,7 +42,7 @@ class UrlFacts:
 
     @property
     def table_format(self) -> Literal["iceberg"] | None:
-        """The format of the table whose metadata it names; None if it does not say."""
+        """The format "iceberg" if the url names the metadata file of an Iceberg table; else None."""
         return "iceberg" if self._url.endswith(ICEBERG_METADATA) else None
 
     @property
@@ -52,14 +52,14 @@ class UrlFacts:
 
     @property
     def key(self) -> str:
-        """What follows the protocol: bucket and key, or the absolute path of a local file."""
+        """The url without its protocol: bucket and key, or the absolute path of a local file."""
         protocol, rest = split_url(self._url)
         return local_path(self._url) if protocol == "file" else rest
 
     @property
     def hidden(self) -> bool:
-        """Whether a file of this name is no data, to Hadoop and to listings of asyncpq: ``_SUCCESS``, ``.part-0.crc``,
-        one that is being copied, or a folder's marker."""
+        """Whether listings skip a file of this name, by Hadoop's rule: ``_SUCCESS``, ``.part-0.crc``, a file that is
+        being copied, or a folder's marker."""
         from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN  # most doors need none of it
 
         name = self._url.rpartition("/")[2]
@@ -67,21 +67,21 @@ class UrlFacts:
 
 
 def url_facts(url: str) -> UrlFacts:
-    """Return what the text of a url says about what it names."""
+    """Return facts about what a url names, such as its protocol, without a request."""
     return UrlFacts(url)
 
 
 def absolute_target(target: Any) -> Any:
-    """Return a target of :meth:`asyncpq.Session.open_dataset` as processes in other folders open it: with absolute
-    paths. Urls, tables and other values stay as they are."""
+    """Return a target of :meth:`asyncpq.Session.open_dataset` with absolute local paths, for processes with another
+    working folder. Urls, tables and other values stay as they are."""
     return absolute(target)
 
 
 def opens_table(
     target: Any, format: Literal["parquet", "delta", "iceberg"] | None, version: TableVersion | None
 ) -> bool:
-    """Return whether :meth:`asyncpq.Session.open_dataset` opens a table with these arguments. Raises its errors for a
-    ``version`` or ``format`` that does not fit."""
+    """Return whether :meth:`asyncpq.Session.open_dataset` opens a table with these arguments. Raises InvalidOptionError
+    for a ``version`` or ``format`` that does not fit ``target``."""
     from asyncpq.tables import catalog_of  # which loads the format's reader
 
     return catalog_of(target, format, version) is not None

@@ -1,7 +1,7 @@
-"""Whose work runs, and where: for doors that many people share.
+"""Fair sharing of a session among many users, for services.
 
-The work of each owner (:func:`set_owner`) gets an equal share of what a session has: of the turns on its event loop, of
-the threads that decode, of the connections to a store.
+Each owner (:func:`set_owner`), such as the token of a request, gets an equal share of a session's event loop, decoding
+threads and connections.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ T = TypeVar("T")
 
 
 def set_owner(owner: object) -> None:
-    """Say whose work the running task does, such as the token of a service's request; tasks that it starts inherit it.
-    ``owner``: any hashable value; None for work of nobody in particular."""
+    """Set the owner of the running task's work, such as the token of a service's request. Tasks that it starts inherit
+    the owner. ``owner``: any hashable value; None for work without an owner."""
     work_owner.set(owner)
 
 
 def owner_in(context: Context | None = None) -> object:
-    """Return the owner that :func:`set_owner` set in ``context``, by default the present one; None if there is none."""
+    """Return the owner that :func:`set_owner` set in ``context`` (None: the current context); None if there is no
+    owner."""
     return work_owner.get() if context is None else context.get(work_owner)
 
 
 async def in_thread(session: Session, work: Callable[[], T], *, small: bool = False) -> T:
-    """Return the result of ``work``, which runs in the session's threads when its owner has its turn.
+    """Run ``work`` in one of the session's threads when its owner has its turn (:func:`set_owner`); return its result.
 
     If the caller is cancelled, the work stops at its next :func:`checkpoint`, and the cancellation is raised then.
 
     Args:
         session: an entered session, in whose event loop this is awaited.
         work: called without arguments; its exceptions are raised here.
-        small: the work takes less time than a change of threads, some tenths of a millisecond: it runs on the event
-            loop, when its owner has its turn there.
+        small: run the work on the event loop instead, when its owner has its turn there: for work of less than some
+            tenths of a millisecond, which a change of threads would cost.
     """
     runtime = runtime_of(session)
     if small:
@@ -54,11 +55,11 @@ async def in_thread(session: Session, work: Callable[[], T], *, small: bool = Fa
 
 @contextmanager
 def loop_first(niceness: int) -> Iterator[BaseSelector]:
-    """Let one event loop of this process come before the work in threads: at its checkpoints, work waits while the loop
-    has something to do.
+    """Give one event loop of this process priority over work in threads, which waits at each :func:`checkpoint` while
+    the loop is busy.
 
     Args:
-        niceness: added to that of threads that start in the block, where threads have their own (Linux).
+        niceness: added to the niceness of threads that start in the block; only Linux has one for each thread.
 
     Returns:
         A context manager that yields the loop's selector, for ``asyncio.SelectorEventLoop(selector)``.
@@ -72,7 +73,7 @@ def loop_first(niceness: int) -> Iterator[BaseSelector]:
 
 
 def watched(session: Session, watcher: Callable[[Event], None]) -> AbstractContextManager[None]:
-    """Return a context manager, in whose block ``watcher`` gets the events of the session's calls that begin there, in
-    addition to ``on_event`` of :class:`asyncpq.Session`, which lists the events. It must not block; its exceptions are
-    logged and ignored."""
+    """Return a context manager. ``watcher`` is called with the events of the session's calls that begin in the block,
+    in addition to ``on_event`` of :class:`asyncpq.Session`, which lists the events. It must not block; its exceptions
+    are logged and ignored."""
     return runtime_of(session).watched(watcher)

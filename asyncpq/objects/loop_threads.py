@@ -390,11 +390,11 @@ def _a_loop_runs() -> bool:
 
 
 def wait_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine ``work`` in an event loop that runs in another thread, wait, and return its result. An
-    interrupt of the wait, such as Ctrl-C, cancels the coroutine.
+    """Run the coroutine ``work`` in ``loop``, which runs in another thread, wait, and return its result. An interrupt
+    of the wait, such as Ctrl-C, cancels the coroutine.
 
     Raises:
-        UsageError: the loop has ended, or ends meanwhile, as at the end of the process.
+        UsageError: the loop has ended, or ends during the call, as at the end of the process.
     """
 
     def look() -> None:

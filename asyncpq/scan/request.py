@@ -154,14 +154,14 @@ _UNKNOWN_STEPS = 10_000  # of an expression whose length is not known
 
 
 class BoundPredicate(NamedTuple):
-    """A predicate with what is made of it once, for all files and reads that use it: ``where`` of a read. Made by
+    """A predicate that is checked, simplified and compiled once, for many reads: ``where`` of a read takes one. Made by
     :meth:`asyncpq.Dataset.bind`.
 
     Attributes:
-        where: the predicate, without branches that contradict themselves.
+        where: the predicate, without branches that are never true.
         simple: ``where``, simplified.
-        schema: the columns that ``filter`` is compiled for, or their types by name; None once it was pickled.
-        filter: ``simple``, compiled; None once it was pickled.
+        schema: the columns that ``filter`` is compiled for, or their types by name; None after unpickling.
+        filter: ``simple``, compiled; None after unpickling.
     """
 
     where: Expression

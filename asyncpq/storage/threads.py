@@ -95,7 +95,7 @@ class _Calls:
 
 
 def shared_context() -> Context:
-    """Return a copy of the current context for a task that others may wait for as well: it has no owner."""
+    """Return a copy of the current context without an owner, for a task whose result several owners wait for."""
     context = copy_context()
     context.run(work_owner.set, None)
     return context
