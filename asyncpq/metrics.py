@@ -112,7 +112,7 @@ class ReadTrace:
         parts: the pieces of objects that the read got.
         decoded, filtered, waited: when the read decoded, filtered, and waited for a cache tier outside this process:
             pairs of begin and end, as ``time.monotonic()``. Filtering is part of decoding.
-        matched: for each filtered part of a row group: url, ordinal of the row group, half-open ranges of matching rows.
+        matched: for each filtered part of a row group: url, ordinal of the row group, ranges of matching rows.
         on_plan: called with the planner and the plan of each file; None for no call.
     """
 

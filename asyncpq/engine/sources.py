@@ -28,9 +28,9 @@ __all__ = ["DatasetSessionKeywords", "Source", "SourceTarget", "source_of"]
 _LISTING_AGE_S: Final = 3600.0  # longer than a query reads from its listing
 
 #: What :func:`source_of` takes: a target of :meth:`asyncpq.Session.open_dataset`, or an open file or dataset.
-SourceTarget: TypeAlias = "DatasetTarget | blocking.File | blocking.Dataset | File | Dataset" _Opened: TypeAlias =
-blocking.BlockingFile | blocking.BlockingDataset _Verb: TypeAlias = Callable[[Any], Any]  # calls a verb of an open file
-or dataset, blocking or not
+SourceTarget: TypeAlias = "DatasetTarget | blocking.File | blocking.Dataset | File | Dataset"
+_Opened: TypeAlias = blocking.BlockingFile | blocking.BlockingDataset
+_Verb: TypeAlias = Callable[[Any], Any]  # calls a verb of an open file or dataset, blocking or not
 
 
 class Source:
