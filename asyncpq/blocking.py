@@ -266,7 +266,7 @@ class _Batches(_Bridge[S]):
         self._portal.finish(self.asynchronous.close)
 
     def end_soon(self) -> None:
-        """Let the scan end, without waiting for it: for finalizers, which the garbage collector runs in any thread."""
+        """End the scan without waiting: for finalizers, which the garbage collector runs in any thread."""
         self._portal.post(self.asynchronous.close)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -402,7 +402,8 @@ class _BlockingReads(_Bridge[Q]):
 
 
 class BlockingFile(_BlockingReads[AsyncFile]):
-    """The blocking form of a Parquet object; see :class:`asyncpq.File`. Made by :meth:`Session.open_file`.
+    """A Parquet object, open for reading with blocking methods; see :class:`asyncpq.File`. Made by
+    :meth:`Session.open_file`.
 
     Its methods wait for their results, without ``await``: ``for batch in file.scan(...)``."""
 
@@ -435,7 +436,7 @@ class BlockingFile(_BlockingReads[AsyncFile]):
 
 
 class BlockingDataset(_BlockingReads[AsyncDataset]):
-    """The blocking form of a dataset of many Parquet files; see :class:`asyncpq.Dataset`. Made by
+    """A dataset of many Parquet files, with blocking methods; see :class:`asyncpq.Dataset`. Made by
     :meth:`Session.open_dataset`.
 
     Its methods wait for their results, without ``await``: ``for batch in dataset.scan(...)``."""
@@ -460,7 +461,7 @@ class BlockingDataset(_BlockingReads[AsyncDataset]):
 
 
 class BlockingIndex(_Bridge[AsyncIndex]):
-    """The blocking form of an index of a dataset's files; see :class:`asyncpq.indexing.Index`. Made by
+    """An index of a dataset's files, with blocking methods; see :class:`asyncpq.indexing.Index`. Made by
     :meth:`Session.build_index` and :meth:`Session.open_index`."""
 
     refresh: Final = _bridged(AsyncIndex.refresh)
@@ -519,8 +520,8 @@ class BlockingSession(_Bridge[AsyncSession]):
         return self._portal.closed
 
     def close(self) -> None:
-        """End the session, its loop and its thread. Idempotent. In the thread of an event loop of a session, as in a
-        finalizer or in ``on_event``, it does not wait for the end."""
+        """End the session, its event loop and its thread. Idempotent. Called in a session's own thread, as in
+        ``on_event``, it does not wait for the end."""
         self._portal.close()
 
     def __enter__(self) -> Self:
@@ -664,7 +665,7 @@ def open_dataset(
 ) -> Iterator[BlockingDataset]:
     """Open a dataset for one-off use: ``with asyncpq.blocking.open_dataset(url) as dataset``.
 
-    Its session is that of :func:`open_file`.
+    It shares a session as :func:`open_file` does.
 
     Args:
         target, index, view: as in :meth:`asyncpq.Session.open_dataset`.

@@ -6,8 +6,8 @@
         trips = asyncpq.duckdb.dataset(session.open_dataset("s3://bucket/trips/"))
         duckdb.sql("select price from trips where id = 42")
 
-DuckDB gives columns and a filter to every ``pyarrow.dataset.Dataset``, and does not filter again. So the filter means
-here what it means to DuckDB, also for NaN and -0.0 (docs/tools.md). Nothing here needs DuckDB itself.
+DuckDB passes columns and a filter to a ``pyarrow.dataset.Dataset``, and does not filter again. So this module filters
+by DuckDB's rules, also for NaN and -0.0 (docs/tools.md). It does not import DuckDB.
 """
 
 from __future__ import annotations

@@ -168,13 +168,15 @@ def file_info(path: str, validator: Validator) -> dict[str, Any]:
 
 
 class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """The objects of one protocol, or of all if ``target_protocol`` is None and paths are urls.
+    """A filesystem of fsspec that reads objects through a session of asyncpq. Writes raise UnsupportedStoreError.
 
     Args:
-        target_protocol: protocol of the objects, which ``asyncpq::s3://...`` sets; paths then need not have it.
+        target_protocol: protocol of the objects, which ``asyncpq::s3://...`` sets; paths then need not have it. None:
+            paths are urls of any protocol.
         target_options: storage options of that protocol, with fsspec's names.
         fo: ignored; fsspec passes the path of a chained url.
-        asynchronous: the filesystem is awaited in the caller's event loop.
+        asynchronous: whether the caller awaits the methods with a leading underscore in its own event loop, as in
+            fsspec.
         loop: the event loop of the blocking calls; by default that of fsspec, in a thread of its own.
         session_options: all arguments of :class:`asyncpq.Session`; storage options may also stand under the name of
             their protocol, such as ``s3={...}``.
@@ -240,8 +242,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     def wait_for(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any, **options: Any) -> T:
         """Run ``work()`` in the event loop of the blocking calls, wait, and return its result.
 
-        (``fsspec.asyn.sync`` would turn DeadlineExceededError into an error of its own, and wait without end when the
-        interpreter ends.)
+        Unlike ``fsspec.asyn.sync``, it keeps DeadlineExceededError, and does not hang when the interpreter ends.
         """
         if self.asynchronous:
             raise UsageError(
@@ -282,7 +283,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         self.wait_for(self._close)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Do nothing: listings are not cached, and the session's cache policy says how long versions are cached."""
+        """Do nothing: listings are not cached, and ``cache_policy`` of the session defines how long versions are."""
 
     async def _reader(self) -> ByteReader:
         return ByteReader(await self.session())
@@ -310,8 +311,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return text[match.end() :] if same else text
 
     def unstrip_protocol(self, name: str) -> str:
-        """Return the url of the path ``name``, such as ``asyncpq://s3://bucket/key``. (The same as a chained url, but
-        DuckDB finds the filesystem of a url by what stands before ``://``.)"""
+        """Return the url of the path ``name``, such as ``asyncpq://s3://bucket/key``, by which DuckDB, too, finds this
+        filesystem."""
         return f"asyncpq://{self._url(self._own_path(name))}"
 
     def _url(self, path: str) -> str:
@@ -322,7 +323,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     # -- bytes ------------------------------------------------------------------------------------
 
     async def version(self, path: str) -> ObjectVersion:
-        """Return the current version of the object at ``path``."""
+        """Return the current version of the object at ``path``, for :meth:`read`: its ``size`` in bytes and its
+        ``validator``."""
         return await (await self._reader()).version(self._url(self._own_path(path)))
 
     async def read(
@@ -336,8 +338,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return await (await self._reader()).read(self._url(self._own_path(path)), ranges, version)
 
     async def pinned(self, path: str, validator: Validator) -> ObjectVersion:
-        """Return the version of the object at ``path`` that ``validator`` identifies, without a request: reads of it
-        fail if the object is replaced."""
+        """Return the version of the object at ``path`` that ``validator`` identifies, without a request. Reads of it
+        raise ObjectChangedError if the object is replaced."""
         return await (await self._reader()).pinned(self._url(self._own_path(path)), validator)
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
@@ -432,8 +434,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         raise missing or ObjectNotFoundError("there is no object and no folder of this name", url=safe_url(path))
 
     async def _modified(self, path: str) -> dt.datetime:
-        """Return the time at which the object was written, in UTC; the present if the store does not say, so that
-        nothing that is cached by it is used."""
+        """Return the time at which the object was written, in UTC; the current time if the store does not tell, so that
+        caches that compare times do not use old data."""
         return dt.datetime.fromtimestamp((await self._info(path)).get("mtime", time.time()), dt.UTC)
 
     def _may_be_object(self, path: str) -> bool:

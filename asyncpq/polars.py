@@ -5,8 +5,8 @@
     frame = asyncpq.polars.scan("s3://bucket/trips/").filter(pl.col("user") == "u7").select("price")
     frame.collect()
 
-Polars says which columns, rows and first rows a query needs; asyncpq reads no more (docs/tools.md). Polars' own filter
-runs on every batch, so that asyncpq's only prunes: rows are those of Polars' own readers.
+Polars passes the columns, condition and row limit of a query down, and asyncpq reads no more (docs/tools.md). Polars
+filters every batch itself, so asyncpq only prunes, and the rows are those of Polars' own readers.
 
 Needs Polars, which the extra ``asyncpq-parquet[polars]`` installs.
 """

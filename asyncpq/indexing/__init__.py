@@ -1,11 +1,11 @@
-"""External indexes of a dataset's files, kept beside them (docs/indexes.md).
+"""External indexes of a dataset's files, kept beside the files (docs/indexes.md).
 
 An index is a set of sorted tables. A segment is an immutable run of rows of one table; a snapshot, described by its
 manifest, lists the segments and the indexed files at one time. ``build/`` makes segments and snapshots from files.
-``manifest`` is a snapshot, ``commits`` loads and commits them. ``backends/`` store segments and manifests. ``query/``
-finds the rows that may match a read's predicate. ``index`` has the handle that users hold, ``kinds`` the kinds of index
-that they choose, ``index_model`` the classes that all modules share. ``key_encoding`` and ``entry_encoding`` encode
-keys (and Bloom filters of them) and payloads.
+``manifest`` defines manifests, ``commits`` loads and commits them. ``backends/`` store segments and manifests.
+``query/`` finds the rows that may match a read's predicate. ``index`` has the user's handle, ``kinds`` the kinds of
+index, ``index_model`` the classes that all modules share. ``key_encoding`` and ``entry_encoding`` encode keys (and
+Bloom filters of them) and payloads.
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ _ORPHANS: Final = timedelta(days=1)
 class Index(EnteredAsync):
     """An index of a dataset's files, made by :meth:`asyncpq.Session.build_index` or :meth:`asyncpq.Session.open_index`.
 
-    Snapshots are immutable. Each change commits a new snapshot; any number of processes may commit concurrently.
-    Readers use the snapshot that they have, and look for a newer one with each read.
+    Snapshots are immutable. Each change commits a new snapshot; any number of processes may commit concurrently. Each
+    read of a dataset looks for a newer snapshot.
 
     Attributes:
         metrics: summed costs (:class:`asyncpq.ReadMetrics`) of the calls of this handle that have ended, its build or
@@ -187,7 +187,7 @@ class Index(EnteredAsync):
 
     @property
     def manifest(self) -> Manifest:
-        """The newest snapshot that this handle has loaded."""
+        """The newest snapshot that this handle has loaded: its files, tables and segments."""
         return self.head.manifest
 
     @property
@@ -196,12 +196,12 @@ class Index(EnteredAsync):
         return self.manifest.snapshot
 
     async def refresh(self, files: Sequence[str] | None = None) -> Refreshed:
-        """Update the index to the files as they are now, and return what changed. Only new and replaced files are
-        read. If many segments result, they are compacted.
+        """Update the index to the files as they are now; return the numbers of added and removed files, and files that
+        could not be read. Only new and replaced files are read. If many segments result, they are compacted.
 
         Args:
-            files: urls of files that are new, were replaced or are gone; only these are looked at. If None, all files
-                are listed, or taken from the table's newest version.
+            files: urls of files that are new, replaced or deleted; no others are checked. None: all files, from a
+                listing or from the table's newest version.
 
         Raises:
             StoreError: a store failed. The next refresh continues from what was committed.
@@ -219,8 +219,8 @@ class Index(EnteredAsync):
         return self.refreshed
 
     async def compact(self) -> Compacted:
-        """Merge segments into new ones, without the rows of files that are no longer listed. The old segments stay in
-        the backend until :meth:`vacuum` deletes them.
+        """Merge segments into fewer ones, without the rows of files that are no longer listed, so that lookups read
+        fewer. The old segments stay in the backend until :meth:`vacuum` deletes them.
 
         Raises:
             StoreError: a store failed.
@@ -236,8 +236,8 @@ class Index(EnteredAsync):
 
         Args:
             keep: number of the newest snapshots that stay.
-            older_than: snapshots that were the newest within this time stay too: readers may use them. With less than
-                a minute, open readers may use a removed snapshot for a minute, and a concurrent commit may be lost.
+            older_than: snapshots that were the newest within this time stay too, since readers may use them. With less
+                than a minute, readers may fail with StaleSnapshotError, and a concurrent commit may be lost.
 
         Raises:
             StoreError: a store failed.

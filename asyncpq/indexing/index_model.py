@@ -117,13 +117,14 @@ BY_VALUE: Final = frozenset({"bounds", "set", "ngram", "keys", "text"})
 
 
 class SegmentQuery(NamedTuple):
-    """The rows of a segment that a read wants, and what of them.
+    """A query to a segment: the rows and columns to return.
 
     Attributes:
-        ranges: ranges of their keys, which ascend and do not overlap; None for all rows.
+        ranges: ranges of the rows' keys, ascending and without overlap; None for all rows.
         columns: names of the columns to return; None for all.
-        at_least: a binary column and a value; rows with a lesser value in that column may be left out.
-        limit: number of rows above which none are wanted; None for no limit.
+        at_least: name of a binary column, and a value: rows with a lesser value in that column may be left out. None:
+            no row may be.
+        limit: if more rows than this match, the backend returns None in place of rows; None for no limit.
     """
 
     ranges: Sequence[KeyRange] | None = None
@@ -139,9 +140,10 @@ class IndexTable(NamedTuple):
     """One sorted table of an index.
 
     Attributes:
-        kind: a key of ``TABLE_SCHEMAS``.
+        kind: "files", or the name of the :class:`IndexKind` of the table, such as "keys".
         columns: names or dotted paths of the dataset's columns; empty for "files", "footers" and "pages".
-        options: names and JSON values of the kind's options; tables with other options are other tables.
+        options: pairs of name and JSON value of the kind's options, such as ``("max_values", 1000)``. Tables with
+            different options are different tables.
     """
 
     kind: str
@@ -150,7 +152,7 @@ class IndexTable(NamedTuple):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the rows that segments of this table hold."""
+        """Arrow schema of the rows in the segments of this table."""
         return TABLE_SCHEMAS[self.kind]
 
     def __str__(self) -> str:
@@ -162,15 +164,16 @@ class Segment:
     """An immutable run of rows of a table, in a backend.
 
     Attributes:
-        name: name of the segment in the backend, which no later segment gets.
+        name: name of the segment in the backend, never used again.
         table: table to which the rows belong.
         num_rows: number of rows.
-        size: approximate bytes in the backend.
-        data_bytes: approximate bytes in memory; 0 if unknown.
-        low, high: least and greatest key other than ``UNKNOWN_KEY``; both empty if there is no other key.
-        files: half-open ranges of file ids. All rows of these files are in segments that list them: a key without a row
-            does not occur in these files.
-        has_unknown: whether some rows have ``UNKNOWN_KEY``.
+        size: approximate bytes of the segment in the backend.
+        data_bytes: approximate bytes of the rows in memory; 0 if unknown.
+        low, high: least and greatest encoded key, ``UNKNOWN_KEY`` (a file that may hold any value) left out; both empty
+            if the segment has no other key.
+        files: half-open ranges of ids of the files whose rows are in the segment. A key without a row in a file's
+            segments does not occur in the file.
+        has_unknown: whether a row has the key ``UNKNOWN_KEY``.
         extra: the backend's own JSON data, with which it finds and checks the segment.
     """
 
@@ -204,15 +207,15 @@ def comes_whole(segment: Segment, most: int) -> bool:
 
 
 class IndexBackend(Protocol):
-    """Stores an index: immutable segments, and one manifest for each snapshot. ``at`` of
-    :meth:`asyncpq.Session.build_index` takes one, also of your own.
+    """Stores an index: immutable segments, and one manifest for each snapshot. Implement one for a store of your own:
+    ``at`` of :meth:`asyncpq.Session.build_index` takes it.
 
-    Each method counts its requests in ``operation``, unless that is None.
+    Methods count their requests in ``operation``, unless that is None.
     """
 
     @property
     def description(self) -> str:
-        """Url or other description of the place, without secrets."""
+        """Url or other text that names the place of the index, without secrets."""
 
     def check(self, kinds: Sequence[str]) -> None:
         """Check that the backend can store tables of all ``kinds``.
@@ -240,7 +243,7 @@ class IndexBackend(Protocol):
             folder: folder for local temporary files; None for the system's temporary folder.
 
         Returns:
-            The number of bytes stored, and ``Segment.extra``.
+            The number of bytes stored, and JSON data for :attr:`Segment.extra`.
 
         Raises:
             StoreError: storing failed. Readers cannot see the segment.
@@ -249,8 +252,8 @@ class IndexBackend(Protocol):
     async def read_segment(
         self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
-        """Return the rows that ``query`` selects, sorted by key; None if they are more than its limit: the backend then
-        reads as little as possible.
+        """Return the rows that ``query`` selects, sorted by key; None, after reading as little as possible, if they are
+        more than ``query.limit``.
 
         Raises:
             StaleSnapshotError: the segment is gone.
@@ -262,21 +265,22 @@ class IndexBackend(Protocol):
 
     # -- manifests
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """Return the number and the content of a recent manifest, which is not always the newest; None if there are no
-        manifests. One request."""
+        """Return the number and the content of a recent manifest, not always the newest; None if there are no
+        manifests. Makes one request."""
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """Return the content of manifest ``number``; None if it does not exist. One request."""
+        """Return the content of manifest ``number``; None if it does not exist. Makes one request."""
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """Create manifest ``number`` atomically and return True; return False if a manifest of this number exists.
+        """Create manifest ``number`` atomically and return True; return False if a manifest of this number exists
+        already.
 
         Raises:
             ConcurrentCommitUnsupported: the backend cannot create atomically, and ``single_writer`` is not set.
         """
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """Record a heartbeat of the build with the id ``build``."""
+        """Record that the build with the id ``build`` is alive; :meth:`ages` returns the time since."""
 
     # -- all that is stored
     async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:

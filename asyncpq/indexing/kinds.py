@@ -18,7 +18,8 @@ from asyncpq.options import whole_number
 
 
 class IndexKind(ABC):
-    """A kind of index over the files of a dataset. ``kinds`` of :meth:`asyncpq.Session.build_index` lists them.
+    """Base of the kinds of index over the files of a dataset, such as :class:`Keys`: items of ``kinds`` of
+    :meth:`asyncpq.Session.build_index`.
 
     Attributes:
         name: the kind's name in reports and messages.
@@ -28,7 +29,7 @@ class IndexKind(ABC):
 
     @abstractmethod
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return the index tables of this kind, for a dataset with the columns ``schema``.
+        """Return the index tables that a build makes for this kind, for a dataset with the columns ``schema``.
 
         Raises:
             ColumnNotFoundError: the dataset lacks a column that the kind names.
@@ -38,11 +39,12 @@ class IndexKind(ABC):
 
 @dataclass(frozen=True, init=False)
 class Bounds(IndexKind):
-    """Least and greatest values, and the numbers of nulls and NaNs, of columns, for each file and row group. An item of
-    ``kinds`` of :meth:`asyncpq.Session.build_index`.
+    """Least and greatest value and the numbers of nulls and NaNs of columns, for each file and row group: for
+    comparisons on columns that files or row groups cluster, such as dates. An item of ``kinds`` of
+    :meth:`asyncpq.Session.build_index`.
 
     Args:
-        columns: names or dotted paths of columns; without any, all columns whose values have an order.
+        columns: names or dotted paths of columns; none: all columns whose values have an order.
     """
 
     name: ClassVar[str] = "bounds"
@@ -86,7 +88,7 @@ class Bloom(IndexKind):
 
     Args:
         columns: names or dotted paths of columns.
-        false_positives: share of absent values that the filter takes for present, from 0.000001 to 0.5.
+        false_positives: share of absent values that a filter reports as present, from 0.000001 to 0.5.
     """
 
     name: ClassVar[str] = "bloom"
@@ -142,14 +144,14 @@ class NGrams(IndexKind):
 
 @dataclass(frozen=True, init=False)
 class Keys(IndexKind):
-    """A secondary index: the files and rows of each value, for columns in any order. An item of ``kinds`` of
-    :meth:`asyncpq.Session.build_index`.
+    """A secondary index, from each value of a column to its files and rows: for lookups by columns that are not sorted.
+    An item of ``kinds`` of :meth:`asyncpq.Session.build_index`.
 
     Args:
         columns: names or dotted paths of columns; several make one composite key, whose first columns can be looked up
             alone.
-        max_postings: if a value has more separate rows in one file than this, the index has ranges of rows instead,
-            which also contain other rows.
+        max_postings: maximum number of row ranges that the index has for one value in one file. Beyond it, neighbouring
+            ranges are joined, with other rows between them.
     """
 
     name: ClassVar[str] = "keys"
@@ -190,8 +192,8 @@ class Text(IndexKind):
 
 @dataclass(frozen=True)
 class Footers(IndexKind):
-    """Footers and page indexes of the files, with which a read need not open a file before it fetches data. An item of
-    ``kinds`` of :meth:`asyncpq.Session.build_index`."""
+    """Copies of the files' footers and page indexes, so that a read fetches data without opening each file first. An
+    item of ``kinds`` of :meth:`asyncpq.Session.build_index`."""
 
     name: ClassVar[str] = "footers"
 
@@ -201,8 +203,8 @@ class Footers(IndexKind):
 
 @dataclass(frozen=True)
 class Pages(IndexKind):
-    """Page indexes for files that were written without one: reads then fetch single pages of these files. An item of
-    ``kinds`` of :meth:`asyncpq.Session.build_index`."""
+    """Page indexes for files that were written without them, so that reads fetch single pages of these files. An item
+    of ``kinds`` of :meth:`asyncpq.Session.build_index`."""
 
     name: ClassVar[str] = "pages"
 

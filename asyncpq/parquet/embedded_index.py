@@ -32,7 +32,7 @@ class EmbeddedIndexEntry:
 
     Attributes:
         name: the index's name, unique in the file.
-        kind, version: the format of the index's bytes; the index's maker defines both.
+        kind, version: name and version of the format of the bytes, which the author of the index defines.
         offset, length: the position and size of the index in the file, in bytes.
         sha256: SHA-256 of the index's bytes, in hex.
     """
@@ -62,11 +62,12 @@ class EmbeddedIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedIndex:
-    """An index that is embedded in a Parquet file, or will be.
+    """An index that is embedded in a Parquet file: the result of :meth:`asyncpq.File.embedded_index`, or made to be
+    written by :func:`asyncpq.indexing.embed_indexes`.
 
     Attributes:
         name: the index's name, unique in its file.
-        kind, version: the format of the index's bytes; the index's maker defines both.
+        kind, version: name and version of the format of the bytes, which the author of the index defines.
         data: the index's bytes.
 
     Raises:

@@ -26,7 +26,8 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client", "sqlglot")
 
 @contextmanager
 def needed_packages() -> Iterator[None]:
-    """Raise UsageError in place of the error of a package of the extra ``serve`` that is not installed."""
+    """Return a context manager that raises UsageError, with the install command, if an import in the block fails
+    because a package of the extra ``serve`` is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,10 +1,10 @@
 """Read and write Parquet lakes with asyncpq in Spark. Needs the extra ``asyncpq-parquet[spark]``; see docs/spark.md.
 
-A lake is the dataset that a read or write names. What any engine needs comes from :mod:`asyncpq.distributed`: plans of
-tasks, the session of each process, the steps of index builds, commits. Here are Spark's own rules: the driver opens a
-lake (``reads/opened_lake``), plans its tasks by Spark's rules for columns (``reads/lake_scan``), and returns a
-DataFrame whose tasks convert values to Spark's types (``types/``). Lookup joins (``joins``), the data source
-(``data_source``), writes (``lake_writer``), ``optimize`` and index builds (``index_builds``) use the same modules.
+A lake is the dataset that a read or write names. Planning, tasks, workers' sessions and commits come from
+:mod:`asyncpq.distributed`. This package has Spark's own rules: the driver opens a lake (``reads/opened_lake``), plans
+its tasks by Spark's rules for columns (``reads/lake_scan``), and returns a DataFrame whose tasks convert values to
+Spark's types (``types/``). Lookup joins (``joins``), the data source (``data_source``), writes (``lake_writer``),
+``optimize`` and index builds (``index_builds``) use the same modules.
 
 Names are imported when they are first used, since executors import single modules below this package. Without PySpark,
 importing the package raises UsageError.

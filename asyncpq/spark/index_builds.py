@@ -58,12 +58,12 @@ class FileProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIndex:
-    """Result of a build or refresh of an index.
+    """Result of :func:`build_index` and :func:`refresh_index`.
 
     Attributes:
         at: url or other description of the index, without secrets.
-        snapshot: number of its newest snapshot.
-        files, rows: number of files in the index, and of rows in those that could be read.
+        snapshot: number of the index's newest snapshot.
+        files, rows: number of files in the index, and of rows in those files that could be read.
         added, removed: numbers of files that were added and removed; a replaced file counts in both.
         resumed: number of files that an earlier, interrupted build had read.
         problems: files that could not be read; reads of the dataset open these without the index.
@@ -89,20 +89,20 @@ def build_index(
     building: BuildOptions = _BUILDING,
     **options: Unpack[LakeBuildKeywords],
 ) -> BuiltIndex:
-    """Build an index as :meth:`asyncpq.Session.build_index` does. Spark's executors read, sort and write.
+    """Build an index as :meth:`asyncpq.Session.build_index` does, on Spark's executors.
 
-    A build that was broken off continues where it stopped. An index that exists is refreshed.
+    An interrupted build continues where it stopped. An existing index is refreshed.
 
     Args:
         at: url of the index's folder, in an object store or on a disk that driver and executors share. None:
-            ``_asyncpq/`` below the prefix. Another backend of :mod:`asyncpq.indexing` works too; the driver writes one
-            that has no url, within its memory.
+            ``_asyncpq/`` below the prefix. Another backend of :mod:`asyncpq.indexing` works too; if it has no url, the
+            driver alone writes it, within its memory.
         building: limits of the build; ``memory_bytes`` is the limit of each task, and of the driver.
-        options: those of :meth:`asyncpq.Session.build_index`; and attributes of
-            :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
+        options: ``options`` of :meth:`asyncpq.Session.build_index`, and attributes of
+            :class:`asyncpq.spark.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
-        InvalidOptionError: there is no such option.
+        InvalidOptionError: an option is unknown or invalid.
         AsyncpqError: as :meth:`asyncpq.Session.build_index`; errors of a store after Spark's last retry of the task.
     """
     of_files, settings = split_settings(options, LakeBuildKeywords)
@@ -121,12 +121,12 @@ def refresh_index(
     building: BuildOptions = _BUILDING,
     **options: Unpack[TableKeywords],
 ) -> BuiltIndex:
-    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does. Spark's executors read the new files.
+    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh` does, on Spark's executors.
 
     Args:
         at, building: as in :func:`build_index`.
-        files: urls of files that are new, replaced or deleted; None: all files are compared.
-        table: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
+        files: urls of files that are new, replaced or deleted; None: all files are listed and compared.
+        table: the table of the index, as in :meth:`asyncpq.Session.open_index`; None for an index of plain files.
         options: ``format`` and ``version`` of the table; and attributes of
             :class:`asyncpq.spark.settings.SparkSettings`.
     """
@@ -146,9 +146,10 @@ def verify_index(
     table: object = None,
     **options: Unpack[TableKeywords],
 ) -> Verified:
-    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does; return the result. The driver reads the sample.
+    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does, with its arguments ``sample`` and ``rows``. The
+    driver reads the sample.
 
-    ``table`` and ``options`` are those of :func:`refresh_index`.
+    ``at``, ``table`` and ``options`` are those of :func:`refresh_index`.
     """
     of_table, settings = split_settings(options, TableKeywords)
     call = _BuildCall(spark, at, settings)

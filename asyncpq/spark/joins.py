@@ -55,10 +55,11 @@ def lookup_join(
     strategy: JoinStrategy = "auto",
     **options: Unpack[OpenKeywords],
 ) -> DataFrame:
-    """Join a small DataFrame with a lake, as ``df.join(spark.read.parquet(lake), on=on, how=how)``.
+    """Join a small DataFrame with a lake by looking up its keys; the rows are those of
+    ``df.join(spark.read.parquet(lake), on=on, how=how)``.
 
     Keys compare as in Spark's joins: null matches nothing, NaN equals NaN and -0.0 equals 0.0. Lookups read the file
-    versions of the moment of this call, in retried tasks too.
+    versions that exist at this call, in retried tasks too.
 
     Args:
         df: the left side; its partitions are the tasks.
@@ -71,8 +72,8 @@ def lookup_join(
             the rows of its keys (the driver, if they are few), or Spark's join reads the files that may have the keys
             (as ``reader="auto"`` of :func:`asyncpq.spark.scan`). "lookups": do not run ``df`` now; its tasks look up
             their own keys. "spark": Spark's join with the files that may have the keys.
-        batch_keys: distinct keys of one lookup in a task, with "lookups".
-        options: also :class:`asyncpq.spark.settings.SparkSettings`, and options of the dataset such as ``format``.
+        batch_keys: maximum number of distinct keys in one lookup of a task, with "lookups".
+        options: attributes of :class:`asyncpq.spark.SparkSettings`, and options of the dataset such as ``format``.
 
     Raises:
         AnalysisException: a key column does not exist, or Spark cannot compare the types.
@@ -344,17 +345,18 @@ def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinEstimate:
-    """The estimated cost of a lookup join, and of Spark's broadcast join for comparison.
+    """The estimated cost of a lookup join, and of Spark's broadcast join for comparison. Made by
+    :func:`explain_lookup_join`.
 
     Attributes:
-        strategy: what ``strategy="auto"`` takes: "lookups" or "spark".
-        reason: why, with the files that are read.
-        refused: why the tasks of ``df`` cannot look up its keys; None if they can.
-        index: the index table that is used, or "footers and bounds".
-        description: the lake and its version; for an index its place and snapshot.
+        strategy: the choice of ``strategy="auto"``: "lookups" or "spark".
+        reason: the reason for the choice, with the files that are read.
+        refused: why the tasks of the DataFrame cannot look up its keys; None if they can.
+        index: name of the index table that lookups use, or "footers and bounds" without one.
+        description: the lake and its version; for an index its url and snapshot.
         num_keys: number of distinct keys that are not null.
-        requests, num_bytes: approximate totals of all tasks.
-        lookup_s: approximate seconds if one task runs at a time.
+        requests, num_bytes: approximate number of requests and bytes of all lookups together.
+        lookup_s: approximate seconds of the lookups if one task runs at a time.
         scan_s: seconds to read the lake's bytes of these columns, as a broadcast join does. None if the types of the
             keys prevent a lookup, since then the files are not examined.
     """
@@ -405,8 +407,9 @@ def explain_lookup_join(
     """Estimate :func:`asyncpq.spark.lookup_join` with these arguments.
 
     Args:
-        num_keys: number of distinct keys of ``df``; None: ``df`` runs, and the choice is that of the join itself.
-        requests: assumed latency and bandwidth.
+        num_keys: assumed number of distinct keys of ``df``. None: ``df`` is run to get its keys, as the join with
+            ``strategy="auto"`` does.
+        requests: its ``latency_s`` and ``bandwidth_bytes_s`` are those assumed of the store.
 
     Raises:
         AsyncpqError, AnalysisException: as :func:`asyncpq.spark.lookup_join` does.

@@ -195,7 +195,7 @@ def optimize(
 
     Args:
         source: a url, files, a pattern or a table, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame,
-            which must return the same rows each time. Spark's own reader reads local files.
+            which must return the same rows each time that it runs.
         target: url of an empty folder that does not overlap the source. It becomes a lake of Parquet files: asyncpq
             does not commit to tables.
         columns: columns to write; None for all.
@@ -203,14 +203,14 @@ def optimize(
         bloom_filters: for columns of equality lookups that are not sorted. asyncpq measures the number of distinct
             values of a column unless its ``BloomFilter`` has one.
         compression, compression_level, page_rows, page_bytes, row_group_rows, row_group_bytes, file_bytes,
-            dictionary_columns: see :class:`asyncpq.spark.WriteOptions`.
+            dictionary_columns: see :class:`asyncpq.WriteOptions`.
         partitions: number of writing tasks; None: enough for files of ``file_bytes``, or some more to use all cores.
-        salt: divide the rows of a key among several tasks if they are more than the average rows of a task.
+        salt: divide the rows of one key among several tasks if they are more than the average task has.
         timestamp_loss: "error" or "truncate", for nanosecond timestamps that are not whole microseconds.
         publish: "index": readers use the index in ``target``, which lists all files at once. "plain": readers may also
             list the folder as soon as ``_SUCCESS`` exists, the last file; a listing before shows some of the files.
         format, version: of the table at the url ``source``, as in :meth:`asyncpq.Session.open_dataset`.
-        options: also settings of :class:`asyncpq.spark.settings.SparkSettings`.
+        options: attributes of :class:`asyncpq.spark.SparkSettings`.
 
     Raises:
         InvalidOptionError: ``target`` is not empty or overlaps the source, or an option is invalid.

@@ -161,19 +161,20 @@ class SparkSettings:
     Implements :class:`asyncpq.distributed.WorkerSettings`.
 
     Attributes:
-        storage_options: JSON of the storage options of :class:`asyncpq.Session`, without credentials.
-        credentials_provider: ``module:function``, imported and called without arguments where files are read or
-            written. It returns further storage options, with credentials. None: the environment has them.
+        storage_options: the storage options of :class:`asyncpq.Session` as a JSON text, without credentials.
+        credentials_provider: ``"module:function"``. The function is imported and called without arguments in each
+            process that reads or writes files, and returns further storage options, with credentials. None: the
+            environment of the process has the credentials.
         memory_cache_bytes: budget of a worker process's caches. None: a quarter of its share of the executor's memory
             (``spark.executor.pyspark.memory``), or 64 MiB if that is not set.
         disk_cache: "executor": below the executor's local folder; "host": in ``disk_cache_folder``, which all executors
             of the host share; "off".
-        disk_cache_folder: a folder on each host.
-        disk_cache_bytes: budget of that folder.
-        work_folder: url of a folder that driver and executors reach, for plans that are too large to be sent.
-            None: ``_asyncpq_plans`` below the lake.
-        split_bytes: approximate size of a split, which one task reads.
-        most_splits: maximum number of splits of one read.
+        disk_cache_folder: path of a folder on each host, for "host"; else None.
+        disk_cache_bytes: budget of the disk cache's folder.
+        work_folder: url of a folder that driver and executors can write, for plans that are too large to be sent with
+            tasks. None: ``_asyncpq_plans`` below the lake.
+        split_bytes: approximate compressed bytes of a split, which one task reads.
+        most_splits: maximum number of splits of one read; splits are larger if need be.
         int96_unit: unit of INT96 timestamps: "us" as Spark reads them, or "ns" with all digits.
     """
 
@@ -228,9 +229,10 @@ class SparkSettings:
 
     @classmethod
     def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
-        """Make settings from ``spark.asyncpq.*``; values in ``given``, keyed by attribute name, take precedence.
+        """Return the settings from the session's configuration ``spark.asyncpq.*``; values in ``given``, by attribute
+        name, take precedence.
 
-        ``given["storage_options"]`` is a mapping that is merged over the setting, protocol by protocol.
+        ``given["storage_options"]`` is a mapping that is merged into the configured one, protocol by protocol.
 
         Raises:
             InvalidOptionError: a setting is invalid or unknown, or looks like a credential.
@@ -245,7 +247,8 @@ class SparkSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Make settings from the options of a data source, ignoring case; other options are skipped.
+        """Return the settings among the options of a Spark data source, whose names ignore case; other options are
+        skipped.
 
         Raises InvalidOptionError for an invalid setting, or an option that looks like a credential.
         """
@@ -269,13 +272,13 @@ class SparkSettings:
             return cls(**values)
 
     def of_table(self, storage: Mapping[str, Any] | None) -> Self:
-        """Return the settings with which tasks read a loaded table, whose own options are in ``storage``: the endpoint
-        that the driver has read it from, where these settings name no other."""
+        """Return the settings with which tasks read a loaded table that has storage options of its own, ``storage``:
+        they get the table's endpoint, unless these settings name one."""
         return self if storage is None else replace(self, storage_options=json.dumps(_united(storage, self.storage)))
 
     @property
     def storage(self) -> dict[str, Any]:
-        """The storage options, without credentials."""
+        """The storage options as a dict, without credentials."""
         options: dict[str, Any] = json.loads(self.storage_options)
         return options
 
@@ -307,12 +310,12 @@ class SparkSettings:
 
     @property
     def identity(self) -> Hashable:
-        """What defines a session. Calls whose other settings differ share the session and its caches."""
+        """Key of the session: the settings that affect it. Calls with equal keys share a session and its caches."""
         cache = (self.memory_cache_bytes, self.disk_cache, self.disk_cache_folder, self.disk_cache_bytes)
         return json.dumps(self.storage, sort_keys=True), self.credentials_provider, *cache, self.int96_unit
 
     def session(self, storage: Mapping[str, Any]) -> Session:
-        """Return a new session of a driver or a worker."""
+        """Return a new session for a driver or worker, not entered, with the storage options ``storage``."""
         return Session(
             storage,
             memory_cache_bytes=self._memory_bytes(),
@@ -329,7 +332,7 @@ class SparkSettings:
         return local.split(",")[0] if local else None
 
     def refusal_hint(self) -> str:
-        """Return the hint for a CredentialsError of the store."""
+        """Return the hint of the error that is raised if the store refuses the credentials."""
         provider = self.credentials_provider
         return _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
 

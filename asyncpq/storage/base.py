@@ -285,8 +285,8 @@ class FolderStore(Store, Protocol):
     """A store that can look into a folder without listing what its subfolders hold."""
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
-        """Return what the folder ``url`` (with its slash) holds directly, in one small request; nothing if there is no
-        such folder. Raises StoreError."""
+        """Return the first names directly in the folder ``url`` (with its slash), from one small request; none if there
+        is no such folder. Raises StoreError."""
 
 
 @runtime_checkable
@@ -304,9 +304,9 @@ class WritableStore(Store, Protocol):
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
         """Create an object unless it exists, in one step; return whether this call created it.
 
-        False may also mean that this call created the object, but its first response was lost. Some stores overwrite
-        an existing object all the same: see :meth:`probe_create`. Raises ConcurrentCommitUnsupported if the store is
-        known to have no create-if-absent step.
+        False may also mean that this call created the object, but the first response was lost, and a retry found it.
+        Some stores overwrite an existing object anyway: see :meth:`probe_create`. Raises ConcurrentCommitUnsupported if
+        the store is known to have no such step.
         """
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
@@ -329,7 +329,8 @@ class WritableStore(Store, Protocol):
         """Delete objects; a missing object is not an error. After an error some objects may remain."""
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """Return the store's current time in seconds since the epoch, comparable with ``ListedObject.modified``."""
+        """Return the time of the store's clock in seconds since the epoch, comparable with
+        ``ListedObject.modified``."""
 
 
 def writable(store: Store, url: str) -> WritableStore:

@@ -1,18 +1,19 @@
 """Test support for projects that use asyncpq: shipped, and covered by the version promise (docs/testing.md).
 
 `object_server` is an S3 server in the test's process, with the faults of `faults`. `stores` wraps a session's stores to
-record, delay or fail their calls. A contract is a set of checks that every implementation of an interface must pass:
-the `*_contract` modules check your own stores, cache tiers, index backends and catalogs. `traces` records and replays
-the accesses of a memory cache.
+record, delay or fail their calls. A contract is a set of checks that each implementation of an interface must pass: the
+`*_contract` modules check your own stores, cache tiers, index backends and catalogs. `traces` records and replays the
+accesses of a memory cache.
 
 Attributes:
-    CATALOGUE: functions by the name of a fault; each gets a :class:`Scene` and returns a :class:`Fault`. Those that
-        stall never answer: bound them with timeouts.
-    STORE_CHECKS: coroutine functions, each of which gets a new :class:`StoreStorage` whose object "key" holds
-        ``store_contract.DATA``, and raises AssertionError if the store breaks the contract.
+    CATALOGUE: all faults: functions by the fault's name. Each is called with a :class:`Scene` and returns a
+        :class:`Fault`. Faults that stall never answer, so a client needs a timeout.
+    STORE_CHECKS: coroutine functions. Call each with a new :class:`StoreStorage` whose object "key" holds
+        ``store_contract.DATA``; it raises AssertionError if the store breaks the contract.
     STORE_WRITE_CHECKS: the same for stores that can be written.
-    CACHE_TIER_CHECKS: the same for cache tiers; each gets a new, empty :class:`TierStorage`.
-    BACKEND_CHECKS: the same for index backends; each gets a function that opens yours, on a new, empty storage.
+    CACHE_TIER_CHECKS: the same for cache tiers: call each with a new, empty :class:`TierStorage`.
+    BACKEND_CHECKS: the same for index backends: call each with a function that opens your backend on a new, empty
+        storage.
 """
 
 from __future__ import annotations

@@ -36,10 +36,11 @@ _AGEING_S = 5.0
 
 
 class TierStorage(Protocol):
-    """The storage of one cache tier, and a way to change its entries without the tier's knowledge."""
+    """The storage of one cache tier, and a way to change its entries without the tier's knowledge. Implement it for the
+    checks in ``CACHE_TIER_CHECKS``."""
 
     async def open(self) -> CacheTier:
-        """Open another tier on the same storage, as another process would. The caller closes it."""
+        """Open a further tier on the same storage, as another process would. The caller closes it."""
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
         """Replace each stored entry with ``change(entry)``; return the number of entries."""
@@ -64,7 +65,7 @@ class _OwnStorage:
 
 
 class FolderStorage(_OwnStorage):
-    """The :class:`TierStorage` of ``disk_cache``: a folder that does not exist yet, on the file system to test."""
+    """The :class:`TierStorage` of ``disk_cache``. ``folder`` does not exist yet, and is on the file system to test."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._options = DiskCacheOptions(path=os.fspath(folder), timeout_s=60.0)
@@ -83,7 +84,7 @@ class FolderStorage(_OwnStorage):
 
 
 class ServerStorage(_OwnStorage):
-    """The :class:`TierStorage` of ``shared_cache``: a server without keys that begin with the options' prefix.
+    """The :class:`TierStorage` of ``shared_cache``. The server has no keys that begin with ``options.prefix``.
 
     Args:
         options: the options of your sessions, with a long ``timeout_s``: late answers count as misses.

@@ -15,7 +15,8 @@ from asyncpq.errors import InvalidOptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault that the server injects into its answers, and the requests that the fault affects.
+    """A fault that an :class:`ObjectServer` injects into its answers, and the requests that the fault affects: an item
+    of :attr:`ObjectServer.faults`.
 
     A fault matches requests by ``method``, ``path`` and ``ranged``. It skips the first ``after`` matches, affects the
     next ``times`` and then ends. Only the first fault of a server's list that affects a request applies.
@@ -24,8 +25,8 @@ class Fault:
         method: "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any.
         path: part of the request's path; None for any.
         ranged: True for requests with a Range header only, False for those without; None for any.
-        after: matches that pass before the fault begins.
-        times: matches that it affects; None never ends.
+        after: number of matches that pass before the fault begins.
+        times: number of matches that it affects; None: all further ones.
         latency_s: delay of the answer, in seconds.
         status: answer with this HTTP status and the S3 error document of ``code``.
         code: S3's error code for ``status``; an empty one sends no body.
@@ -38,9 +39,9 @@ class Fault:
         stall_body: send ``truncate`` bytes of the body (default 0), then nothing more.
         drip_s: send the body one byte at a time, with this pause in seconds between bytes.
         flood_header_bytes: send this many bytes of made-up header lines before the answer's own.
-        shift_range: added to both ends of Content-Range.
-        length_delta: added to Content-Length (the body stays as it is).
-        surplus: add this many bytes to the body (remove, if negative), and adjust Content-Length.
+        shift_range: number of bytes added to both ends of Content-Range.
+        length_delta: number added to Content-Length; the body stays as it is.
+        surplus: add this many bytes to the body (if negative, remove them), and adjust Content-Length.
         ignore_range: answer 200 with the whole object.
         range_200: answer 200 with the range and its Content-Range.
         ignore_if_match: answer as if there were no If-Match.
@@ -49,21 +50,22 @@ class Fault:
         etag: "none" sends no ETag, "weak" a weak one, "other" a wrong one.
         chunked: send the body in chunks, without Content-Length.
         gzip: compress the body, with Content-Encoding.
-        slow_down_200: an S3 SlowDown error in a 200 response.
-        html_200: an HTML page in a 200 response.
+        slow_down_200: answer 200 with an S3 SlowDown error as the body.
+        html_200: answer 200 with an HTML page as the body.
         redirect: redirect to this url.
         redirect_status: with ``redirect``: 301, 302, 303, 307 or 308.
-        region: the bucket's region: refuse requests that are signed for another one.
-        skew_s: the server's clock is so many seconds ahead; refuse requests that are more than 900 s off.
+        region: the bucket's region; requests signed for another region are refused.
+        skew_s: set the server's clock this many seconds ahead; requests signed with a time more than 900 s off are
+            refused.
         replace_with: put these bytes as the object's new version before answering.
         replace_after: the same as ``replace_with``, after answering.
-        keep_modified: the new version has the old one's Last-Modified.
+        keep_modified: with ``replace_with`` or ``replace_after``: the new version has the Last-Modified of the old one.
         delete: delete the object before answering.
         delete_after: the same as ``delete``, after answering.
         endless_listing: answer each LIST with its first page, and say that more follow.
         ignore_start_after: answer a LIST as if there were no start-after.
-        ignore_if_none_match: let a PUT that should only create replace the object.
-        lose_answer: execute the request, then close the connection instead of answering.
+        ignore_if_none_match: let a PUT with If-None-Match replace an existing object.
+        lose_answer: execute the request, then close the connection without an answer.
 
     Raises:
         InvalidOptionError: a field has an invalid value, or has no effect without another field.
@@ -134,22 +136,22 @@ class Fault:
         return self.method in (None, method) and (self.path or "") in path and self.ranged in (None, ranged)
 
     def applies(self, seen: int) -> bool:
-        """Return whether the fault affects a matching request. ``seen``: the number of matching requests before it."""
+        """Return whether the fault affects a matching request, before which ``seen`` requests have matched."""
         return seen >= self.after and (self.times is None or seen < self.after + self.times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Values that the faults in ``CATALOGUE`` need, such as another version of the object: each of its functions gets a
-    scene, and returns a :class:`Fault`.
+    """Values that the faults of ``CATALOGUE`` need, such as another version of the object: the argument of each of its
+    functions.
 
     Attributes:
-        other: another version of the object; one of equal size is the hardest to notice.
-        location: the object's url, for a redirect loop.
-        elsewhere: a url on another host, which is followed over HTTP.
+        other: bytes of another version of the object; a version of equal size is the hardest to notice.
+        location: url of the object, for a redirect loop.
+        elsewhere: url on another host, for a redirect.
         part_bytes: number of bytes at which truncated bodies end.
         drip_s: seconds between two bytes of a slow body.
-        retry_after_s: seconds of a huge Retry-After.
+        retry_after_s: seconds in a Retry-After header that is too long to wait for.
     """
 
     other: bytes

@@ -32,7 +32,7 @@ from asyncpq.testing.faults import Fault
 
 @dataclass(slots=True)
 class ServedObject:
-    """One object of the server: its bytes, and the ETag and time that identify its version.
+    """One object of an :class:`ObjectServer`: its bytes, and the ETag and time that identify its version.
 
     Attributes:
         data: the object's bytes.
@@ -47,11 +47,11 @@ class ServedObject:
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request and its outcome.
+    """One request to an :class:`ObjectServer`, and its outcome: an item of :attr:`ObjectServer.log`.
 
     Attributes:
         method: the HTTP method, such as "GET".
-        path: decoded, with its leading slash: "/bucket/key".
+        path: decoded path, with its leading slash: "/bucket/key".
         target: path and query as sent.
         headers: headers of the request, with lower-case names.
         body: body of the request.
@@ -75,7 +75,8 @@ class LoggedRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """An HTTP answer. The connection adds the headers Content-Length and Date.
+    """An HTTP answer that ``before`` of an :class:`ObjectServer` may return. The server adds the headers Content-Length
+    and Date.
 
     Attributes:
         status: HTTP status.
@@ -323,12 +324,14 @@ class ObjectServer:
     Attributes:
         port: the server's port; 0 until it is started: the system chooses one.
         latency_s: delay of each answer, in seconds.
-        page_keys: maximum number of keys and folders in a page of a listing.
-        creates: honour If-None-Match of a PUT; False replaces the object, as some servers do.
-        before: gets each request before it is answered, and may change its path; an answer that it returns is sent.
-        objects: the objects by "bucket/key".
+        page_keys: maximum number of keys and folders in one page of a listing.
+        creates: whether a PUT with If-None-Match fails if the object exists; False: it replaces the object, as on some
+            servers.
+        before: function that is called with each :class:`LoggedRequest` before it is answered, and may change its path;
+            it returns the answer to send, or None for the server's own.
+        objects: each :class:`ServedObject` by "bucket/key".
         buckets: names of the buckets that exist, empty ones too.
-        log: all requests, in order of arrival.
+        log: all requests (:class:`LoggedRequest`), in order of arrival.
     """
 
     def __init__(self, *, port: int = 0, latency_s: float = 0.0) -> None:
@@ -384,7 +387,8 @@ class ObjectServer:
 
     @property
     def faults(self) -> Sequence[Fault] | FaultHook:
-        """The faults, or a callable that returns the fault of each request. Assigning resets the counts of matches."""
+        """The faults (:class:`Fault`), or a function that returns the fault of a request, or None. Assigning resets the
+        counts of matches."""
         return self._faults
 
     @faults.setter

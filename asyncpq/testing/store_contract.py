@@ -41,14 +41,15 @@ _CLOCK_GRAIN_S = 0.02
 
 
 class StoreStorage(Protocol):
-    """A store, and a way to change its objects without the store's knowledge."""
+    """A store to check, and a way to change its objects without the store's knowledge. Implement it for the checks in
+    ``STORE_CHECKS``."""
 
     @property
     def store(self) -> Store:
-        """The store to check, open."""
+        """The store to check, open for reads."""
 
     def url(self, key: str) -> str:
-        """Return the url of the object ``key``, which is a plain name."""
+        """Return the url at which the store has the object ``key``, a plain name."""
 
     async def put(self, key: str, data: bytes) -> None:
         """Create or replace an object atomically."""
@@ -59,7 +60,8 @@ class StoreStorage(Protocol):
 
 @contextlib.asynccontextmanager
 async def filesystem_storage(prefix: str, storage_options: Mapping[str, Any]) -> AsyncIterator[StoreStorage]:
-    """Open a filesystem of fsspec as a session reads it; objects are changed through fsspec. ``DATA`` is at "key".
+    """Return an async context manager of the :class:`StoreStorage` of an fsspec filesystem, with ``DATA`` at "key", for
+    ``STORE_CHECKS``.
 
     ``prefix``: url of a writable folder, with a trailing slash. ``storage_options``: options of the filesystem.
     """

@@ -26,8 +26,8 @@ Fetch = Callable[[], Awaitable[base.RangeResult]]
 
 
 def wrap_store(session: Session, url: str, wrap: Callable[[base.Store], W]) -> W:
-    """Let the session open all further objects of ``url``'s protocol through ``wrap(store)``, where ``store`` is its
-    own store; return that wrapper.
+    """Let the session open all further objects of ``url``'s protocol through ``wrap(store)``, such as
+    ``wrap=RecordingStore``, where ``store`` is the session's own store. Return the wrapper.
 
     Call the function inside ``async with session``, before files are opened. A second wrapper wraps the first.
     """
@@ -47,11 +47,11 @@ class StoreCall:
 
     Attributes:
         url: url of the object, without secrets.
-        start: first byte; a fetch of the object's end has start = -length and stop = 0.
+        start: first byte. A fetch of the object's last n bytes has ``start=-n`` and ``stop=0``.
         stop: end of the range, exclusive.
-        pinned: whether the fetch names a version.
+        pinned: whether the fetch asks for one version of the object.
         purpose, round: as in :class:`asyncpq.metrics.RequestRecord`.
-        scan: whether a scan makes the fetch, and not a lookup.
+        scan: True if a scan makes the fetch, False if a lookup does.
     """
 
     url: str
@@ -79,7 +79,7 @@ class StoreWrite:
 
 
 class WrappedStore(base.WritableStore, base.FolderStore):
-    """A base class for stores of a test: passes each fetch to the store ``inner`` through :meth:`around`, each write
+    """A base class for stores in tests: it passes each fetch to the store ``inner`` through :meth:`around`, each write
     through :meth:`around_write`. :func:`wrap_store` puts one into a session.
 
     Implements :class:`asyncpq.storage.base.WritableStore`.
@@ -89,13 +89,13 @@ class WrappedStore(base.WritableStore, base.FolderStore):
         self.inner = inner
 
     async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
-        """Return the result of a fetch, which ``call`` describes. Override to change it; ``await fetch()`` calls
-        ``inner``."""
+        """Return the result of the fetch that ``call`` describes. ``await fetch()`` calls ``inner``. Override the
+        method to change or record fetches."""
         return await fetch()
 
     async def around_write(self, call: StoreWrite, write: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a write, which ``call`` describes. Override to change it; ``await write()`` calls
-        ``inner``."""
+        """Return the result of the write that ``call`` describes. ``await write()`` calls ``inner``. Override the
+        method to change or record writes."""
         return await write()
 
     async def open_object(self, url: str) -> base.StoredObject:
@@ -192,15 +192,15 @@ class LatencyStore(WrappedStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Makes fetches fail: of those whose url contains ``path``, the first ``after`` succeed, and the next ``times``
-    fail.
+    """Makes fetches of a :class:`FaultStore` fail: of those whose url contains ``path``, the first ``after`` succeed,
+    and the next ``times`` fail.
 
     Attributes:
         path: part of the url; None for any.
         after: number of fetches that succeed before the fault begins.
         times: number of fetches that fail; None: all further ones.
         error: type of the error that is raised.
-        stall: never answer, instead of raising.
+        stall: wait forever instead of raising.
     """
 
     path: str | None = None
@@ -211,7 +211,8 @@ class StoreFault:
 
 
 class FaultStore(WrappedStore):
-    """A store that fails fetches. Its errors are not retried, like errors that a store raises after its retries."""
+    """A store that fails fetches, by its ``faults``. Reads do not retry its errors, as a store has retried when it
+    raises one."""
 
     def __init__(self, inner: base.Store, faults: Sequence[StoreFault] = ()) -> None:
         super().__init__(inner)
@@ -219,7 +220,8 @@ class FaultStore(WrappedStore):
 
     @property
     def faults(self) -> Sequence[StoreFault]:
-        """The faults in effect; the first that affects a fetch applies. Assigning resets the counts of fetches."""
+        """The faults in effect, :class:`StoreFault` each; the first that affects a fetch applies. Assigning resets
+        their counts of fetches."""
         return self._faults
 
     @faults.setter

@@ -28,12 +28,13 @@ _SCHEMA = pa.schema(
 
 
 class Access(NamedTuple):
-    """One access to a memory cache.
+    """One access to a memory cache: an item of a trace.
 
     Attributes:
         operation: the cache's method: "get", "put", "offer" or "discard".
         key: the key's number, by first appearance: a trace contains no names of objects.
-        kind: the kind of the value, such as "page", "offset_index", "pointer" or "version".
+        kind: the kind of the value, such as "page", "offset_index", "pointer" (a url's current version) or "version" (a
+            footer).
         weight: bytes of a value that is put or offered, without the cache's overhead; otherwise 0.
         scan: whether a scan made the access.
     """
@@ -48,8 +49,8 @@ class Access(NamedTuple):
 class RecordingCache(MemoryCache):
     """A memory cache that records its accesses: pass it as ``Session(memory_cache=)``.
 
-    ``trace`` holds the accesses. Give the cache a large budget: after an eviction, an access looks like one to a value
-    that was never put.
+    Its attribute ``trace`` is the list of :class:`Access`. Give the cache a budget without evictions: after one, an
+    access looks like one to a value that was never put.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -135,10 +136,10 @@ class Cache(Protocol):
 
 @dataclass(slots=True)
 class HitRate:
-    """The hit rate of a cache, among those accesses that a cache without a limit would answer.
+    """The hit rate of a cache among those accesses that a cache of unlimited size would answer.
 
     Attributes:
-        requests: number of accesses.
+        requests: number of these accesses.
         hits: number of hits.
         bytes: weight of all accesses.
         hit_bytes: weight of the hits.
@@ -184,8 +185,8 @@ def replay(trace: Iterable[Access], cache: Cache) -> Replay:
     """Repeat the accesses of ``trace`` on ``cache``, a new :class:`asyncpq.MemoryCache` or another class with its
     methods, and return the hit rates.
 
-    A miss where the recording had a hit puts the value again, like a fetch. Accesses before the first put miss in every
-    cache and are not counted.
+    A miss of ``cache`` where the recorded cache had a hit puts the value again, as a fetch would. Accesses to a value
+    before its first put miss in every cache, and are not counted.
     """
     rates = Replay(HitRate(), HitRate())
     weights: dict[int, int] = {}

@@ -446,14 +446,14 @@ class FolderBackend(ObjectBackend):
 
     The first lookup in a segment of at most ``RequestOptions.whole_segment_bytes`` fetches the whole segment in one
     request, and keeps its decoded rows in the session's memory. Of a larger segment the session keeps the footer; a
-    lookup takes one round, with one request for each run of row groups. A read with an empty list of ranges only fills
-    memory: with the footer of a segment above 64 KiB, which later lookups use, or with all of a smaller one.
+    lookup takes one round, with one request for each run of row groups. A query with an empty list of ranges preloads
+    the footer, or all of a segment of up to 64 KiB.
 
     Args:
         session: a session, which reads and writes the objects.
         url: url of the folder.
-        single_writer: only one process writes to the index. Then the store need not be able to refuse to overwrite an
-            object; otherwise a store that cannot raises ConcurrentCommitUnsupported at the first commit.
+        single_writer: True promises that only one process writes to the index. If False, a store that cannot refuse to
+            overwrite an object raises ConcurrentCommitUnsupported at the first commit.
     """
 
     _suffix = ".parquet"

@@ -273,10 +273,11 @@ class FileSlices:
 
 @runtime_checkable
 class FileIndex(Protocol):
-    """An index of the caller's own, for :meth:`asyncpq.Session.open_dataset` (``index=``)."""
+    """An index of your own. Implement it to rule out files and rows by what you know of them, and pass it as ``index``
+    to :meth:`asyncpq.Session.open_dataset`."""
 
     async def prune(self, where: Expression) -> FileSlices:
-        """Return at least the rows for which ``where`` is true; more rows are allowed, fewer are not.
+        """Return a superset of the rows for which ``where`` is true: more rows are allowed, fewer are not.
 
         Args:
             where: predicate on the dataset's columns, with relative times resolved.

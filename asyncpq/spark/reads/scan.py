@@ -48,25 +48,25 @@ def scan(
 ) -> DataFrame:
     """Return the rows of a lake as Spark's own reader does, and read only data that may match the condition.
 
-    Each call plans anew, with the files and versions of this moment.
+    Each call plans anew, with the files and versions that exist then.
 
     Args:
         url: a prefix, a pattern, a file, a list of urls (folders end in a slash), or a table.
         where: an asyncpq expression, a filter list as pyarrow's ``filters=``, a condition in Spark's SQL, or a PySpark
             column. Spark applies the condition with its own semantics; asyncpq skips data that cannot match.
-        columns: names, or dotted paths of struct fields, also as a text with commas; None for all.
+        columns: names, or dotted paths of struct fields, as a list or as one text with commas; None for all.
         index, view: as in :meth:`asyncpq.Session.open_dataset`.
         reader: "auto": the reader that probably takes less time; few rows are read by the driver, at this call.
             "asyncpq": tasks of asyncpq read the planned rows, of the planned versions. "spark": Spark's own reader
             reads the planned files whole, and only the columns that the query uses; it does not notice files that are
             replaced after the call.
-        options: ``schema``: columns as ``spark.read.schema()`` takes them; without it, they are inferred from the first
-            file, as Spark does. ``format``, ``version``, ``schema_policy``, ``partitioning``, ``partition_types`` and
+        options: ``schema``: columns as ``spark.read.schema()`` takes them; without it, those of the first file, as
+            Spark infers them. ``format``, ``version``, ``schema_policy``, ``partitioning``, ``partition_types`` and
             ``on_bad_file``: as in :meth:`asyncpq.Session.open_dataset`. Attributes of
-            :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
+            :class:`asyncpq.spark.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
-        InvalidOptionError: there is no such option.
+        InvalidOptionError: an option is unknown or invalid.
         AsyncpqError: the lake cannot be opened or planned.
         ColumnNotFoundError: a column does not exist.
         ExpressionError: Spark has no equivalent of the condition.
@@ -118,10 +118,9 @@ class SparkScanPlan:
 
     @property
     def task_counts(self) -> Mapping[str, int]:
-        """What the tasks of :meth:`frame`, or the driver, have read so far, by the names of
-        :class:`asyncpq.metrics.ReadMetrics`: ``requests``, ``bytes_fetched``, ``pages_read``, ``rows_returned``,
-        ``cache_hits``, ... Tasks that run twice count twice; other reads of the driver at the same time count, too.
-        Empty if Spark's own reader reads the files, and in Spark Connect."""
+        """Counts of what the tasks of :meth:`frame`, or the driver, have read so far, by attribute of
+        :class:`asyncpq.ReadMetrics`, such as ``requests``. Tasks that run twice count twice; other reads of the driver
+        at the same time count, too. Empty if Spark's own reader reads the files, and in Spark Connect."""
         return self.tasks.counts()
 
     @property
@@ -131,7 +130,7 @@ class SparkScanPlan:
 
     @property
     def reason(self) -> str:
-        """Why this reader was chosen, and whether it reads on the driver."""
+        """Text on why this reader was chosen, and whether it reads on the driver."""
         return self.choice.reason + (", on the driver" if self.choice.on_driver else "")
 
     @property
@@ -156,7 +155,7 @@ class SparkScanPlan:
 
     @property
     def summary(self) -> str:
-        """One line on the plan, which is logged."""
+        """The plan as one line of text, as it is logged."""
         lake, metrics = self.read.scan, self.read.metrics
         return (
             f"scan of {lake.url}: {self.files} of {counted(metrics.files_total, 'file')}, {self.num_bytes} bytes, at "
@@ -187,7 +186,8 @@ class SparkScanPlan:
         return "" if self.condition is None or self.read.scan.where is not None else f": {self.condition.why_unused()}"
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the DataFrame with the rows and columns of the scan; the driver reads them now if they are few."""
+        """Return the DataFrame with the rows and columns of the scan. If they are few, the driver reads them during
+        this call."""
         lake = self.read.scan
         struct = spark_struct(lake.spark_schema)
         frame = self.choice.native
