@@ -117,7 +117,7 @@ class Dataset(EnteredAsync):
 
     @property
     def description(self) -> str:
-        """A short description of the dataset, with the version of a table."""
+        """One line of text for messages: where the files come from, and the version of a table."""
         return self._state.source.description
 
     async def files(self, where: Where | None = None) -> list[str]:

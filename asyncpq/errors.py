@@ -93,8 +93,9 @@ class AsyncpqError(Exception):
 
     Attributes:
         message, url, byte_range, column, hint: the arguments, None where not known; ``str(error)`` joins them.
-        default_hint: hint of errors of the class without a hint of their own; None for most.
-        option: the argument with whose name the message begins: "rows" of ``rows=3: must be a list``. None for most.
+        default_hint: hint of the class's errors that are raised without ``hint``; None for most classes.
+        option: name of the argument that the message begins with, such as "rows" of ``rows=3: must be a list``; None
+            for most errors.
     """
 
     default_hint: ClassVar[str | None] = None
@@ -168,9 +169,10 @@ class InvalidOptionError(AsyncpqError, ValueError):
     """An argument or option has a value that is not allowed, or contradicts another one.
 
     Args:
-        option: the name of the argument, if the message begins with it: ``"rows"`` of ``rows=3: must be a list``.
-        table_format: of the table whose folder was opened as plain files: ``"delta"`` or ``"iceberg"``, as ``format=``
-            takes it. None for any other error.
+        option: the name of the argument, if the message begins with it: ``"rows"`` of ``rows=3: must be a list``; else
+            None.
+        table_format: if a table's folder was opened as plain files, the value for ``format=`` that opens the table:
+            ``"delta"`` or ``"iceberg"``. None for any other error.
     """
 
     def __init__(

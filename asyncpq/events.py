@@ -86,7 +86,7 @@ class ReadEnded:
     Attributes:
         operation: the call, such as "read".
         url: url of the object, without user info, query and secrets.
-        metrics: cost of the call.
+        metrics: cost of the call (:class:`asyncpq.ReadMetrics`).
         seconds: duration of the call; a scan's includes the time of its consumer.
         error: the exception that the call raised, CancelledError included; None after success.
     """
@@ -106,10 +106,10 @@ class FileEnded:
     Attributes:
         operation: the read, such as "scan".
         url: url of the file, without user info, query and secrets.
-        metrics: cost of the file.
+        metrics: cost of the file (:class:`asyncpq.ReadMetrics`).
         error: reason why the file was skipped; None if it was not skipped.
-        files_done: finished files of the read, including this one and those that were not opened.
-        files_total: all files of the read.
+        files_done: number of finished files of the read, including this one and files that were not opened.
+        files_total: number of files of the read.
     """
 
     operation: OperationName

@@ -37,7 +37,7 @@ class RequestRecord:
         stop: end of the requested range, exclusive; 0 for a suffix GET and a listing.
         status: HTTP status; 0 without a response, 200 for stores without statuses.
         bytes: length of the body received.
-        attempt: 1 for the first try.
+        attempt: number of the try: 1 for the first, 2 for the first retry.
         round: 1 plus the longest chain of requests of the read that this one had to wait for.
         seconds: seconds from sending to the end of the body.
         throttled: whether the store asked to slow down.
@@ -140,7 +140,7 @@ class ReadMetrics:
         throttles: requests that the store answered by asking to slow down.
         paced_s: seconds that requests waited because the store throttled; parallel waits add up.
         hedges: requests sent a second time, since the first had no response yet.
-        bytes_fetched: body bytes received.
+        bytes_fetched: bytes received in response bodies.
         requests_by_purpose: ``requests`` by purpose, such as "data"; without zeros.
         bytes_by_purpose: the same of ``bytes_fetched``.
         rounds: longest chain of requests of which each had to wait for the one before.
@@ -148,19 +148,19 @@ class ReadMetrics:
         cache_misses: footers, indexes, bloom filters, dictionaries and pages looked up in caches and not found.
         disk_hits: those of ``cache_hits`` in the disk cache.
         shared_hits: those of ``cache_hits`` in the shared cache.
-        files_total: files of a dataset.
-        files_ruled_out: files that were not opened.
+        files_total: number of files of the dataset; 0 for a read of one file.
+        files_ruled_out: number of files that were not opened, because no row of them can match.
         files_opened: files whose footer was examined, whether cached or fetched.
         files_read: files of which data pages were read.
         files_skipped: bad files that were left out, with ``on_bad_file="skip"``.
         row_groups_total: row groups of the opened files.
-        row_groups_read: row groups read after pruning.
+        row_groups_read: row groups of which rows were read, after pruning.
         row_groups_by_bloom: row groups that only bloom filters ruled out.
         row_groups_proven: row groups not filtered, since statistics prove that all their rows match.
         pages_total: data pages with an OffsetIndex, of the touched columns in the row groups read.
         pages_read: data pages decoded, those without an OffsetIndex included.
         rows_scanned: rows that were filtered.
-        rows_returned: rows of the result.
+        rows_returned: number of rows of the result.
         restarts: how often the read began again because the object had changed.
         wait_s: seconds of waiting for an outside cache tier or the store; parallel waits count once.
         decode_s: seconds of decoding after the bytes have come, waiting for a thread included.

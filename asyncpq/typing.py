@@ -86,7 +86,7 @@ class IcebergTable(Protocol):
     """A ``pyiceberg.table.Table``.
 
     Attributes:
-        metadata_location: see pyiceberg.
+        metadata_location: url of the table's current metadata file.
     """
 
     metadata_location: str

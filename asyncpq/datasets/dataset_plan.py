@@ -36,7 +36,7 @@ class DatasetPlan:
     Attributes:
         url: url of the dataset.
         view: which files the read sees: "listed", "snapshot" (of an index) or "table".
-        description: a few words on the dataset, with the version of a table.
+        description: one line of text: where the files come from, and the version of a table.
         where: the predicate as text, relative times resolved; None if all rows match.
         limit: maximum of rows, None for all; a read may stop before the last of ``files``.
         files_total: number of files of the dataset.
@@ -49,7 +49,7 @@ class DatasetPlan:
         skipped: urls of bad files that are left out.
         metadata_requests: number of requests that planning itself sent.
         columns: names of the columns that would be returned.
-        files_by: how many files were not opened, by what ruled them out, such as "index" or "partition".
+        files_by: a dict: number of files that were not opened, by what ruled them out, such as "index" or "partition".
         files_empty: plans of files that were opened and planned, and of which nothing would be read.
     """
 

@@ -57,8 +57,8 @@ class ColumnBounds:
         min, max: inclusive bounds of the values that are neither null nor NaN, in the dataset's column type; None if
             unknown. They may lie outside the values, never inside.
         null_count: number of nulls; None if unknown.
-        all_null: all values are null.
-        exact: both bounds occur as values.
+        all_null: whether all values are null.
+        exact: whether both bounds occur as values.
         may_be_nan: False if the column certainly contains no NaN.
     """
 
@@ -175,8 +175,9 @@ class DataFile:
             types.
         bounds: bounds of other columns, by name or dotted path of a struct's leaf.
         deletes: the deleted rows; None if the table has deleted no row of the file.
-        immutable: the object at ``url`` never changes, as tables promise of their files.
-        pinned: only the version that ``validator`` identifies is read; any other raises ObjectChangedError.
+        immutable: whether the object at ``url`` never changes, as tables promise of their files.
+        pinned: whether only the version that ``validator`` identifies is read; any other then raises
+            ObjectChangedError.
         fields: the table's columns with their names or ids in this file; None if the table's own ``fields`` apply.
         content: the bytes of a file that is in no store, and for which ``url`` is only a name; else None.
         entry: the file's entry in an index; None if no index lists the file.
@@ -342,7 +343,7 @@ class FileList:
 
     Attributes:
         description: the text for ``explain()``: kind, table, and version or time; without secrets.
-        data_files: the files, in order.
+        data_files: the files, in the order in which reads return their rows.
         fields: the table's columns; None if they are taken from the schemas of the files.
     """
 

@@ -265,7 +265,7 @@ class WrappedFiles:
 
     @property
     def description(self) -> str:
-        """A short description of the files, with the version of a table."""
+        """One line of text: where the files come from, and the version of a table."""
         return self.source.description
 
     @property

@@ -53,7 +53,7 @@ class EngineRules:
 
     Attributes:
         case_sensitive: whether names that differ in case are different columns.
-        ambiguous_hint: hint of the error if several columns match one name.
+        ambiguous_hint: hint of the AmbiguousColumnError if several columns match one name; None for none.
     """
 
     case_sensitive: bool = True
@@ -567,7 +567,7 @@ class EngineDataset(DatasetState):
         known: statistics of the files that were opened.
         unifier: checks that the files' schemas fit together; None, the default: they may differ, and
             :class:`EngineRules` match them.
-        agreed: schemas that a ``unifier`` has accepted.
+        agreed: schemas that ``unifier`` has accepted, as pairs of internal keys.
         has_index: whether an index exists in ``_asyncpq/`` below the folder.
         is_written: whether asyncpq wrote some of the files, so that the folder's index decides which of them are live.
         prefix: url of the folder, without secrets; None for a pattern, a list or a table.

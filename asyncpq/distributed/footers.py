@@ -143,7 +143,8 @@ class FooterFacts:
 
     @cached_property
     def calendars(self) -> FileCalendars:
-        """The calendars in which the writer stored dates and timestamps, as far as the footer tells."""
+        """The calendars in which the writer stored dates and timestamps, for
+        :func:`asyncpq.engine.array_conversions.rebased`."""
         schema = self._metadata.schema
         names: dict[bool, set[str]] = {True: set(), False: set()}  # of fields with timestamps, by whether of INT96
         for leaf in schema.leaves:

@@ -113,7 +113,8 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         facts: the union of :meth:`EngineRules.facts` of the opened files; empty without an engine's rules.
         num_files: number of files that tasks read, at least in part.
         whole_bytes: size of these files.
-        versions: versions of these files by url; incomplete if there are more than ``packing.MOST_VERSIONS``.
+        versions: versions of these files by url (None: not known); incomplete if there are more than
+            ``packing.MOST_VERSIONS``.
         num_rows: number of rows that tasks read; rows of unopened files count only if the listing has their number.
         prices: the store's latency and bandwidth, as planning has measured them.
         unopened: number of files that were planned without opening them.
@@ -211,7 +212,7 @@ class PlannedChunk:
 
     Attributes:
         pieces: what tasks read of the files, encoded.
-        versions: versions of the files that tasks read, by url.
+        versions: versions of the files that tasks read, by url; None for a file whose version is not known.
         num_rows: number of rows that tasks read.
         learnt: statistics from the opened footers, by column and url, with which later plans rule out files.
         facts: as in :class:`ScanTasks`.

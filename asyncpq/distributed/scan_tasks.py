@@ -136,7 +136,7 @@ class TaskScan:
 
     Attributes:
         url: url of the dataset, without secrets.
-        description: a few words on the dataset, with the version of a table.
+        description: one line of text: where the files come from, and the version of a table.
         view: which files the scan sees: "listed", "snapshot" (of an index) or "table".
         schema: the dataset's columns.
         fields: the table's columns; None if columns are matched by name.

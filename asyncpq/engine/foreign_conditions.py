@@ -55,10 +55,10 @@ T = TypeVar("T")
 
 
 class Untranslated(Expression):
-    """A part of a condition that a door cannot translate, so that it excludes no rows.
+    """A part of a :class:`ForeignCondition` that the caller cannot express in asyncpq, so that it excludes no rows.
 
     Args:
-        reason: why, as text.
+        reason: why it cannot be expressed, as text.
     """
 
     __slots__ = ("reason",)
@@ -74,7 +74,8 @@ class Untranslated(Expression):
 
 
 def constant(value: bool | None) -> Expression:
-    """Return a condition with the result ``value`` for every row; None is null. For filters that a door translates."""
+    """Return a predicate with the result ``value`` for every row; None is null. For parts of a
+    :class:`ForeignCondition`."""
     return Constant(value)
 
 

@@ -112,7 +112,7 @@ class ForeignAtom(NamedTuple):
 
     Attributes:
         true: a predicate that is true for every row for which the comparison is true; None: any row may be one.
-        false: the same for the rows for which the comparison is false.
+        false: a predicate that is true for every row for which the comparison is false; None: any row may be one.
         exact: whether these predicates are true for no other rows. If False, the other engine has to filter again.
     """
 

@@ -79,12 +79,12 @@ class IndexReport:
     Attributes:
         backend: url of the index, without secrets.
         snapshot: number of the newest snapshot.
-        created: time of its commit.
+        created: time at which the snapshot was committed.
         as_of: time at which the index's files were listed; None until the first build ends.
         files: number of files in the index.
         rows: number of rows in those files that could be read.
         size: approximate bytes of all segments.
-        tables: reports of the tables.
+        tables: a :class:`TableReport` for each table of the index.
         builds: number of builds running or interrupted.
         staleness: changes of files since the snapshot; None if :meth:`Index.show` was not asked to list the files.
     """

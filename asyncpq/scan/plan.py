@@ -56,7 +56,7 @@ class Plan:
     """The plan of a read of one file, made by :meth:`asyncpq.File.plan`. No data has been fetched.
 
     Attributes:
-        url, version: the object and its version.
+        url, version: url of the object, and its version as text: ETag, version id or size.
         guarantee: how the store ensures that all bytes are of one version: "pinned", "compared", "bracketed" or "none".
         columns: names that would be returned, or dotted paths of the leaves where parts of a column would be.
         where: the predicate, as text; None without one.
@@ -64,7 +64,7 @@ class Plan:
         access: the rows of the file that may be read; None for all.
         pruning: the numbers of row groups and pages that pruning left.
         by_statistics: for each condition, how many row groups its statistics alone rule out.
-        bloom: the Bloom filters that were probed, and what they ruled out; None if none were probed.
+        bloom: text on the Bloom filters that were probed, and what they ruled out; None if none was probed.
         requests: range GETs of the first round, after caches and coalescing.
         num_requests, num_bytes: the number of these GETs and of their bytes.
         cached_bytes: needed bytes that are already in caches.
@@ -72,10 +72,12 @@ class Plan:
         late_columns: names of these columns; empty without a second round.
         estimates: for each strategy, the estimated seconds of its requests; the chosen strategy first.
         prices: the server's latency and bandwidth that the estimates assume, as text.
-        learnt: columns without an OffsetIndex that are read page by page, because an earlier read located their pages.
+        learnt: names of columns without an OffsetIndex that are read page by page, because an earlier read located
+            their pages.
         fallbacks: slower paths that the read would take, and metadata that are ignored since they contradict the file.
         metadata_requests: the number of requests that planning sent.
-        fates: what would become of each row group, and of the pages of row groups that would be read.
+        fates: for each row group, and each page of row groups that would be read, whether it is read, cached or ruled
+            out, and by what.
         funnel: the steps from row groups to pages and rows, and how many each mechanism rules out.
         layout: returns the layout of the file from metadata in memory; None if memory has none, and in a pickled plan.
     """

@@ -31,11 +31,11 @@ class RecordBatchStream(EnteredAsync):
         schema: returns the Arrow schema of the rows, once the executor was started.
         tables: makes tables of what the executor returned for one unit.
         batch_size: rows of a batch, at most.
-        limit: rows in all, or None.
+        limit: maximum of rows in all; None for all rows.
         combine_rows: units are combined to tables of so many rows; 0 leaves them as they are.
 
     Attributes:
-        metrics: the cost so far.
+        metrics: the cost of the scan so far (:class:`asyncpq.ReadMetrics`).
     """
 
     _of: ClassVar[str] = "dataset"  # for hints
@@ -307,7 +307,7 @@ class Scan(RecordBatchStream):
     :meth:`asyncpq.File.scan`.
 
     Attributes:
-        metrics: the cost so far.
+        metrics: the cost of the scan so far (:class:`asyncpq.ReadMetrics`).
     """
 
     _of = "file"

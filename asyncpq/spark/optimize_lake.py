@@ -198,6 +198,7 @@ def optimize(
             which must return the same rows each time that it runs.
         target: url of an empty folder that does not overlap the source. It becomes a lake of Parquet files: asyncpq
             does not commit to tables.
+        sort_by, zorder_by: names of columns, or dotted paths in structs.
         columns: columns to write; None for all.
         where: condition of the rows to write, as in :func:`asyncpq.spark.scan`.
         bloom_filters: for columns of equality lookups that are not sorted. asyncpq measures the number of distinct
