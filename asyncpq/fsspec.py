@@ -175,8 +175,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
             paths are urls of any protocol.
         target_options: storage options of that protocol, with fsspec's names.
         fo: ignored; fsspec passes the path of a chained url.
-        asynchronous: whether the caller awaits the methods with a leading underscore in its own event loop, as in
-            fsspec.
+        asynchronous: whether the caller awaits methods with a leading underscore in its own event loop, as in fsspec.
         loop: the event loop of the blocking calls; by default that of fsspec, in a thread of its own.
         session_options: all arguments of :class:`asyncpq.Session`; storage options may also stand under the name of
             their protocol, such as ``s3={...}``.
@@ -311,8 +310,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return text[match.end() :] if same else text
 
     def unstrip_protocol(self, name: str) -> str:
-        """Return the url of the path ``name``, such as ``asyncpq://s3://bucket/key``, by which DuckDB, too, finds this
-        filesystem."""
+        """Return the url of the path ``name``, such as ``asyncpq://s3://bucket/key``: DuckDB finds filesystems by
+        it."""
         return f"asyncpq://{self._url(self._own_path(name))}"
 
     def _url(self, path: str) -> str:

@@ -100,8 +100,7 @@ class MemoryCache:
         return self
 
     def apart(self, form: Hashable) -> MemoryCache:
-        """Return a view of this cache, with the same budget. Only views with an equal ``form`` see each other's
-        entries."""
+        """Return a view of this cache, with the same budget; only views with an equal ``form`` share entries."""
         return _Apart(self.whole, form)
 
     def __len__(self) -> int:

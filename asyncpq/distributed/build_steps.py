@@ -87,8 +87,8 @@ class BuildStep:
 
     @property
     def num_bins(self) -> int:
-        """Number of groups of input rows, by the column "bin": one task gets all rows of a group. 1 if the rows have no
-        such column."""
+        """Number of groups of input rows, by the column "bin": one task gets all rows of a group. 1 without that
+        column."""
         return 1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

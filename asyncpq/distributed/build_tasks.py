@@ -474,9 +474,9 @@ async def build_index(
 ) -> Index:
     """Build an index as :meth:`asyncpq.Session.build_index` does; tasks read the files and write the index.
 
-    The planner passes tasks to ``run``, all of a round at once: first those that read files, then those that write the
-    index rows. It commits at the end of each round. An interrupted build continues where it stopped; an existing index
-    is refreshed.
+    The planner passes tasks to ``run``, all of a round at once: first those that read files, then those that write
+    index rows. It commits after each round. An interrupted build continues where it stopped; an existing index is
+    refreshed.
 
     Args:
         target, kinds, options: as in :meth:`asyncpq.Session.build_index`.
@@ -536,8 +536,7 @@ async def build_in_steps(
     building: BuildOptions = _BUILDING,
     **options: Unpack[TargetKeywords],
 ) -> Index:
-    """Build an index as :func:`build_index` does, for an engine that moves rows between its tasks itself, as Spark
-    does.
+    """Build an index as :func:`build_index` does, for an engine such as Spark that moves rows between its tasks itself.
 
     Args:
         target, kinds, at, options: as in :meth:`asyncpq.Session.build_index`.

@@ -398,8 +398,8 @@ class EngineScan(TaskScan):
         Args:
             schema: schema of the batches: the dataset's columns with the file's types.
             of_file: the result of :meth:`EngineRules.of_file` for the file.
-            names: names of the dataset's columns, by the file's names for them, if a table or the file's own types
-                define these.
+            names: names of the dataset's columns, by the file's names for them, if a table or the file's types define
+                these.
         """
         raise NotImplementedError
 
@@ -596,8 +596,8 @@ class EngineDataset(DatasetState):
         return self.runtime.operation("open", self.url)
 
     def own_storage(self, session: Session) -> Mapping[str, Any] | None:
-        """Return the storage options of a dataset that is a loaded table, which has options of its own; None: those of
-        ``session`` apply.
+        """Return the storage options of a dataset that is a loaded table with options of its own; None: ``session``'s
+        apply.
 
         They have the form of those of :class:`asyncpq.Session`.
         """

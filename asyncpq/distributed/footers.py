@@ -62,8 +62,8 @@ class SchemaNode(NamedTuple):
 
     @property
     def annotation(self) -> str | None:
-        """The name of the logical type, such as "TIMESTAMP"; None without one, "UNRECOGNISED" if asyncpq does not know
-        it."""
+        """Name of the logical type, such as "TIMESTAMP"; None without one, "UNRECOGNISED" for one that asyncpq
+        lacks."""
         return None if self.logical_type is None else self.logical_type.kind.value
 
 
@@ -85,8 +85,8 @@ class FileCalendars(NamedTuple):
 
 
 class FooterFacts:
-    """Facts from the footer of a file. Methods of :class:`EngineRules` get one, and :meth:`EngineDataset.footers`
-    yields them."""
+    """Facts from a file's footer. Methods of :class:`EngineRules` get one; :meth:`EngineDataset.footers` yields
+    them."""
 
     def __init__(self, metadata: FileMetadata) -> None:
         self._metadata = metadata

@@ -97,8 +97,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFiles:
-    """The files that may have rows with the keys of :meth:`DatasetJoin.find`, with estimates from a sample of these
-    files.
+    """The files that may have rows with the keys of :meth:`DatasetJoin.find`, with estimates from a sample of them.
 
     Attributes:
         join: the join whose ``find`` returned this.
@@ -167,8 +166,7 @@ class FoundFiles:
         return max(cpu / processes, transfer_s)
 
     def whole(self, state: D) -> D:
-        """Return the dataset ``state`` with only these files, to be scanned without the keys; a table is returned
-        unchanged."""
+        """Return the dataset ``state`` with only these files, to be scanned whole; a table is returned unchanged."""
         if state.source.view is View.TABLE:
             return state
         return given_state(state, [replace(file, entry=None) for file in self.files])
@@ -179,8 +177,7 @@ class FoundFiles:
         return replace(self, files=tuple([file for file in self.files if file.url in planned]))
 
     def reader(self, scan: TaskScan) -> KeyedRead:
-        """Return a picklable function that reads one of the encoded :meth:`tasks` on a worker, with the columns of
-        ``scan``."""
+        """Return a picklable function that reads one of :meth:`tasks` on a worker, with the columns of ``scan``."""
         return KeyedRead(scan=scan, predicate=self.predicate)
 
     def tasks(self, num_tasks: int) -> list[bytes]:
@@ -277,8 +274,8 @@ class DatasetJoin:
         wrap: returns a file with the engine's own partition values; None: partition values are asyncpq's.
         again: text for hints of errors that says how to plan again.
         limits: ``task_bytes``, ``most_tasks`` and the others, as in :func:`plan_scan`.
-        pinned, cost: the files' versions, set by :meth:`pin`, and the cost of a lookup, set by :meth:`measured`; None
-            before.
+        pinned, cost: the files' versions, set by :meth:`pin`, and the cost of a lookup, set by :meth:`measured`; else
+            None.
     """
 
     state: DatasetState
@@ -332,7 +329,7 @@ class DatasetJoin:
         Args:
             keys: for each key column its values, without nulls; the values at one position form a key.
             bounds: in place of too many keys, for each key column an array of the least and the greatest value.
-            asks_index: whether to look up the keys in the index; if False, only paths and known statistics rule out
+            asks_index: whether the index is asked for the keys; if False, only paths and known statistics rule out
                 files.
 
         Returns:
@@ -394,8 +391,7 @@ class DatasetJoin:
         return ScanRequest(columns=self.scan.columns, where=predicate.where, prune=predicate.prune)
 
     async def planned(self, files: Sequence[DataFile], predicate: KeyPredicate) -> dict[str, int]:
-        """Open the files, and return by url the compressed bytes to read of each that may have rows for
-        ``predicate``."""
+        """Open the files; return by url the compressed bytes to read of each that may have rows for ``predicate``."""
         request = self._request(predicate)
         state = given_state(self.state, files)
         operation = state.runtime.operation("plan", state.url)
@@ -601,8 +597,8 @@ async def plan_join(
     Args:
         target: as in :meth:`asyncpq.Session.open_dataset`.
         on: names of the key columns on both sides.
-        left: schema of the left side's rows. Its keys have the types of the dataset's, or types that convert to them
-            without loss.
+        left: schema of the left side's rows. Its keys have the dataset's types, or types that convert to them
+            losslessly.
         columns: columns of the dataset; None for all. The key columns are those of the left.
         how: "inner", "left", "semi" or "anti".
         index, view, options: as in :meth:`asyncpq.Session.open_dataset`. Without an index of the keys, lookups use

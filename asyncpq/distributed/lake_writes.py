@@ -138,8 +138,7 @@ class WrittenPart:
 
     Attributes:
         number: number of the task in the write.
-        files: for each file its path, size, number of rows and, for some, its last bytes, from which the commit reads
-            the footer.
+        files: for each file its path, size, rows and, for some, its last bytes, from which the commit reads the footer.
     """
 
     number: int
@@ -217,11 +216,10 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeWrite:
-    """The plan of one write of rows as new files of a lake, a folder of Parquet files with an index: made by
-    :func:`plan_write`. Small, picklable, without a session.
+    """The plan of one write of rows as new files of a lake, a folder of Parquet files with an index. Small, picklable,
+    without a session. Made by :func:`plan_write`.
 
-    Each task calls :meth:`write`; then the planner calls :meth:`commit` with the parts that the tasks returned, or
-    :meth:`discard`.
+    Each task calls :meth:`write`; then the planner calls :meth:`commit` with the returned parts, or :meth:`discard`.
 
     Attributes:
         folder: url of the lake, with a slash at its end.
@@ -234,8 +232,7 @@ class LakeWrite:
         kinds: kinds of a new index; None: those of the lake's index, or the default.
         publish: "index": readers use the lake's index. "plain": the folder was empty, and the commit writes
             ``_SUCCESS`` for readers that list it.
-        is_batch: whether ``job`` identifies the rows of a ``batch`` of :func:`plan_write`, which are committed only
-            once.
+        is_batch: whether ``job`` identifies a ``batch`` of :func:`plan_write`, whose rows are committed only once.
         WKB_KEY: the metadata key (bytes) of these fields; its value is GeoArrow's JSON metadata.
     """
 
@@ -484,8 +481,7 @@ async def plan_write(
         schema: columns of the rows; or a function that returns them, called with the columns of the existing lake, or
             None if there is none.
         options: layout of the files.
-        index_kinds: kinds of the index of a new lake. None: footers and bounds; an existing lake's index keeps its
-            kinds.
+        index_kinds: kinds of a new lake's index. None: footers and bounds; an existing lake's index keeps its kinds.
         overwrite: readers no longer see the lake's older files after the commit.
         publish: "plain": the folder must be empty, and ``_SUCCESS`` follows the commit, for readers that list it.
         batch: a text and a number that identify the rows: a second write with the same ``batch`` commits nothing. None:

@@ -225,13 +225,11 @@ class NewBatch:
 
 
 class NewFiles:
-    """Finds the files of a folder, a pattern or an index that are new since an offset, for streams that read in
-    batches.
+    """Finds the files of a folder, a pattern or an index that are new since an offset, for streams of batches.
 
     Each version of a file is in exactly one batch. An offset is a JSON value: :attr:`first_offset` is the one before
     all files; an engine stores later ones, and may continue from them in another process. A folder that does not exist
-    counts as one without files: object stores cannot tell them apart, and a stream may start before its first file is
-    written::
+    counts as one without files, since a stream may start before its first file is written::
 
         files = NewFiles("s3://bucket/lake/")
         end = await files.advance(session, start, max_files=100)

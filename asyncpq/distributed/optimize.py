@@ -608,8 +608,7 @@ async def plan_optimize(
         source, target, sort_by, options: as in :meth:`asyncpq.Session.optimize`. ``building`` limits the memory of each
             task.
         parallelism: number of tasks that run at once; 1: one task does all.
-        work_folder: url of a folder that workers can write, for rows that go from task to task. None: a folder in
-            ``target``.
+        work_folder: url of a folder that workers can write, for rows between tasks. None: a folder in ``target``.
         worker: how workers open their session. None: with the options of ``session``, storage options included.
 
     Raises:

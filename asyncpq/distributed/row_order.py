@@ -83,8 +83,8 @@ class ZOrder:
 
     @staticmethod
     def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
-        """Return the rank of each value: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater
-        than it."""
+        """Return each value's rank: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater than
+        it."""
         places = pc.search_sorted(bounds, _orderable(values), side="right")
         return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
 

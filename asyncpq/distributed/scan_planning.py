@@ -278,8 +278,8 @@ class PlanningJobs(Protocol):
     :meth:`PlannedChunk.of`."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
-        """Yield the plans that workers make, each of consecutive files, in the order of ``files``. ``skips``: leave out
-        bad files."""
+        """Yield the plans of workers, each of consecutive files, in the order of ``files``. ``skips``: leave out bad
+        files."""
 
 
 class TaskKeywords(TypedDict, total=False):

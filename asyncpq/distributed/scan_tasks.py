@@ -191,7 +191,7 @@ class TaskScan:
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
-        """Key of the rules that match files to the columns, beside ``schema``: scans with equal keys share cached
+        """Key of the rules, beside ``schema``, that match files to columns: scans with equal keys share cached
         results."""
         return self.url, self.fields, self.variants
 

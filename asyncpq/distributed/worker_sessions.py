@@ -42,8 +42,8 @@ class WorkerSettings(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """Key of the session: settings with equal keys share one in each process. It may contain secrets, and is not
-        shown."""
+        """Key of the session: settings with equal keys share one in each process. Never shown: it may contain
+        secrets."""
 
     def resolved_storage(self) -> dict[str, Any]:
         """Return the storage options with current credentials. Called again after the store refused them. Raises
@@ -64,8 +64,7 @@ class WorkerSettings(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """The options of the session that worker processes open: those of the planner's session, without disk and shared
-    cache.
+    """The options of the session that workers open: those of the planner's session, without disk and shared cache.
 
     Its methods are those of :class:`WorkerSettings`.
 

@@ -225,8 +225,7 @@ def literals(values: object) -> tuple[Scalar, ...]:
     """Convert values of another library to literals of predicates, without rounding; null becomes None.
 
     Args:
-        values: an iterable of Python values and scalars of numpy, pandas or pyarrow; or an array of one of these
-            libraries.
+        values: an iterable of Python values and scalars of numpy, pandas or pyarrow; or an array of one of them.
 
     Raises:
         ExpressionError: a value has a type that predicates do not support.

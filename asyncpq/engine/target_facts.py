@@ -58,8 +58,8 @@ class UrlFacts:
 
     @property
     def hidden(self) -> bool:
-        """Whether listings skip a file of this name, by Hadoop's rule: ``_SUCCESS``, ``.part-0.crc``, a file that is
-        being copied, or a folder's marker."""
+        """Whether listings skip a file of this name, as Hadoop does: ``_SUCCESS``, ``.part-0.crc``, unfinished copies,
+        markers of folders."""
         from asyncpq.datasets.listing import COPYING, FOLDER_MARKER, HIDDEN  # most doors need none of it
 
         name = self._url.rpartition("/")[2]

@@ -247,8 +247,7 @@ class SparkSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the settings among the options of a Spark data source, whose names ignore case; other options are
-        skipped.
+        """Return the settings among the options of a Spark data source, in any case of letters; skip other options.
 
         Raises InvalidOptionError for an invalid setting, or an option that looks like a credential.
         """

@@ -12,8 +12,7 @@ Attributes:
         ``store_contract.DATA``; it raises AssertionError if the store breaks the contract.
     STORE_WRITE_CHECKS: the same for stores that can be written.
     CACHE_TIER_CHECKS: the same for cache tiers: call each with a new, empty :class:`TierStorage`.
-    BACKEND_CHECKS: the same for index backends: call each with a function that opens your backend on a new, empty
-        storage.
+    BACKEND_CHECKS: the same for index backends: call each with a function that opens yours on a new, empty storage.
 """
 
 from __future__ import annotations

@@ -42,17 +42,13 @@ class Fault:
         slow_down_200: answer 200 with an S3 SlowDown error as the body. html_200: answer 200 with an HTML page as the
         body. redirect: redirect to this url. redirect_status: with ``redirect``: 301, 302, 303, 307 or 308. region: the
         bucket's region; requests signed for another region are refused. skew_s: set the server's clock this many
-        seconds ahead; requests signed with a time more than 900 s off are
-            refused.
-        replace_with: put these bytes as the object's new version before answering.
-        replace_after: the same as ``replace_with``, after answering.
-        keep_modified: with ``replace_with`` or ``replace_after``: the new version has the Last-Modified of the old one.
-        delete: delete the object before answering.
-        delete_after: the same as ``delete``, after answering.
-        endless_listing: answer each LIST with its first page, and say that more follow.
-        ignore_start_after: answer a LIST as if there were no start-after.
-        ignore_if_none_match: let a PUT with If-None-Match replace an existing object.
-        lose_answer: execute the request, then close the connection without an answer.
+        seconds ahead; refuse requests signed more than 900 s off. replace_with: put these bytes as the object's new
+        version before answering. replace_after: the same as ``replace_with``, after answering. keep_modified: with
+        ``replace_with`` or ``replace_after``: the new version has the Last-Modified of the old one. delete: delete the
+        object before answering. delete_after: the same as ``delete``, after answering. endless_listing: answer each
+        LIST with its first page, and say that more follow. ignore_start_after: answer a LIST as if there were no
+        start-after. ignore_if_none_match: let a PUT with If-None-Match replace an existing object. lose_answer: execute
+        the request, then close the connection without an answer.
 
     Raises:
         InvalidOptionError: a field has an invalid value, or has no effect without another field.
@@ -129,8 +125,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Values that the faults of ``CATALOGUE`` need, such as another version of the object: the argument of each of its
-    functions.
+    """The argument of the functions in ``CATALOGUE``: values for their faults, such as another version of the object.
 
     Attributes:
         other: bytes of another version of the object; a version of equal size is the hardest to notice.

@@ -75,8 +75,8 @@ class LoggedRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """An HTTP answer that ``before`` of an :class:`ObjectServer` may return. The server adds the headers Content-Length
-    and Date.
+    """An HTTP answer, as ``before`` of an :class:`ObjectServer` may return one. The server adds Content-Length and
+    Date.
 
     Attributes:
         status: HTTP status.
@@ -325,8 +325,7 @@ class ObjectServer:
         port: the server's port; 0 until it is started: the system chooses one.
         latency_s: delay of each answer, in seconds.
         page_keys: maximum number of keys and folders in one page of a listing.
-        creates: whether a PUT with If-None-Match fails if the object exists; False: it replaces the object, as on some
-            servers.
+        creates: whether a PUT with If-None-Match fails if the object exists; False: it replaces it, as on some servers.
         before: function that is called with each :class:`LoggedRequest` before it is answered, and may change its path;
             it returns the answer to send, or None for the server's own.
         objects: each :class:`ServedObject` by "bucket/key".

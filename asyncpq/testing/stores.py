@@ -211,8 +211,8 @@ class StoreFault:
 
 
 class FaultStore(WrappedStore):
-    """A store that fails fetches, by its ``faults``. Reads do not retry its errors, as a store has retried when it
-    raises one."""
+    """A store that fails fetches, by its ``faults``. Reads do not retry its errors: stores have retried before they
+    raise."""
 
     def __init__(self, inner: base.Store, faults: Sequence[StoreFault] = ()) -> None:
         super().__init__(inner)

@@ -33,7 +33,7 @@ class Access(NamedTuple):
     Attributes:
         operation: the cache's method: "get", "put", "offer" or "discard".
         key: the key's number, by first appearance: a trace contains no names of objects.
-        kind: the kind of the value, such as "page", "offset_index", "pointer" (a url's current version) or "version" (a
+        kind: the kind of the value, such as "page", "offset_index", "pointer" (a url's version) or "version" (a
             footer).
         weight: bytes of a value that is put or offered, without the cache's overhead; otherwise 0.
         scan: whether a scan made the access.

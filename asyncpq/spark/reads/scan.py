@@ -186,8 +186,7 @@ class SparkScanPlan:
         return "" if self.condition is None or self.read.scan.where is not None else f": {self.condition.why_unused()}"
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the DataFrame with the rows and columns of the scan. If they are few, the driver reads them during
-        this call."""
+        """Return the DataFrame with the rows and columns of the scan. The driver reads few rows during this call."""
         lake = self.read.scan
         struct = spark_struct(lake.spark_schema)
         frame = self.choice.native
