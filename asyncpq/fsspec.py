@@ -169,6 +169,7 @@ def file_info(path: str, validator: Validator) -> dict[str, Any]:
 
 class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
     """A filesystem of fsspec that reads objects through a session of asyncpq. Writes raise UnsupportedStoreError.
+    Methods without a text here do what ``fsspec.AbstractFileSystem`` says.
 
     Args:
         target_protocol: protocol of the objects, which ``asyncpq::s3://...`` sets; paths then need not have it. None:

@@ -128,20 +128,20 @@ class RequestOptions:
     Attributes:
         tail_bytes: bytes of the first GET of an object, from its end. It should cover footer and page indexes. Later
             objects of the same folder are asked for as much as the footers of earlier ones needed.
-        gap_bytes: two ranges closer than this are fetched as one. None: the number of bytes that arrive in the time
-            that one more request costs, as the session has measured it (16 KiB before it has).
-        part_bytes: merged ranges larger than this are cut into parts of this size.
-        max_requests: ranges are merged until a round has at most this many; None for no bound. Merged ranges larger
-            than ``part_bytes`` are still cut.
+        gap_bytes: two ranges with fewer bytes than this between them are fetched as one. None: the number of bytes that
+            arrive in the time that one more request costs, as the session has measured it (16 KiB before it has).
+        part_bytes: merged ranges of more bytes than this are cut into parts of this size, which are fetched at once.
+        max_requests: maximum number of requests that are sent at once for one read: ranges are merged until it holds;
+            None for no bound. Merged ranges larger than ``part_bytes`` are still cut.
         latency_s: assumed seconds to the first byte of a GET; None: as the session has measured it (0.03 at first).
         bandwidth_bytes_s: assumed bytes per second of a read; None: as the session has measured it (200e6 at first,
             500e6 for a round with more requests than connections).
         late_materialization: "always" fetches predicate columns first and the others only for matching rows; "never"
             fetches all in one round; "auto" does what is expected to be faster.
-        bloom_filters: "always" reads Bloom filters before any data, for equalities; "never" ignores them; "auto" reads
-            those that take no request, and others if they save more than they cost.
-        whole_segment_bytes: an index's segments up to this size, and four times this size once decoded, are fetched
-            whole, once, and kept in memory.
+        bloom_filters: for equality conditions: "always" reads Bloom filters before any data; "never" ignores them;
+            "auto" reads those that need no request, and others if they save more than they cost.
+        whole_segment_bytes: a segment (part) of an index of at most this size, and of at most four times this size
+            decoded, is fetched whole, once, and kept in memory.
     """
 
     tail_bytes: int = 640 * KIB
@@ -216,32 +216,32 @@ class LimitOptions:
     A unit is what a read fetches in one step: rows of one or several row groups, in all columns that the read needs.
 
     Attributes:
-        max_connections: open connections of one protocol's store, to all hosts together.
-        lookup_connections: connections that scans leave free for lookups.
-        in_flight_bytes: bytes that all reads together may have fetched or be fetching ahead of their consumers. Every
-            read may always fetch its next unit.
-        unit_bytes: target of the compressed bytes of one unit of read-ahead.
+        max_connections: maximum number of open connections for one protocol, such as "s3", to all hosts together.
+        lookup_connections: number of ``max_connections`` that scans leave free for lookups.
+        in_flight_bytes: maximum bytes that all reads together have fetched, or are fetching, ahead of their consumers.
+            A read may exceed it by its next unit.
+        unit_bytes: compressed bytes that a unit of a scan should have.
         round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by unit, as scans.
-        decode_threads: threads that decode pages; 0 decodes on the event loop.
+        decode_threads: number of threads that decode pages; 0 decodes on the event loop.
         inline_decode_bytes: a unit of fewer bytes than this is decoded on the event loop, since a thread would cost
             more, unless it may decode to more than 16 times this size. A unit of at least twice this size is decoded
             by several threads.
-        max_footer_bytes: a larger footer raises ResourceLimitError.
-        max_footer_elements: a footer with more list elements in all (schema elements, column chunks, pairs of metadata,
-            and their lists) raises ResourceLimitError.
-        max_schema_elements: a schema with more columns and groups raises ResourceLimitError; each takes about 600 bytes
-            of memory.
-        max_page_bytes: a page or dictionary that claims a larger uncompressed size raises ResourceLimitError.
-        max_decoded_bytes: the most decoded bytes of one unit of a scan, or of one row group of a read, in all columns
-            together; more raise ResourceLimitError. It also bounds what the deleted rows of one file of a table take,
-            the length of a file of a table's metadata that is read whole, that of all commits of a Delta log together,
-            and what such a file decodes to, unless that is at most 256 times its size.
-        max_restarts: how often a read starts again on a changed object before it gives up.
-        files_ahead: files of a dataset whose footers one read fetches ahead of their rows; also the maximum of files
-            whose rows are fetched at once.
-        max_postings: entries of one segment of an index that one query may read; a query that needs more ignores the
-            segment.
-        max_listed_objects: a listing of an object store with more objects raises ResourceLimitError; each takes about
+        max_footer_bytes: maximum bytes of a footer; a larger one raises ResourceLimitError.
+        max_footer_elements: maximum list elements of a footer in all (schema elements, column chunks, pairs of
+            metadata, and their lists); more raise ResourceLimitError.
+        max_schema_elements: maximum columns and groups of a schema; more raise ResourceLimitError. Each takes about 600
+            bytes of memory.
+        max_page_bytes: maximum uncompressed bytes of a page or dictionary; a larger one raises ResourceLimitError.
+        max_decoded_bytes: maximum decoded bytes of one unit of a scan, or of one row group of a read, in all columns
+            together; more raise ResourceLimitError. It also limits the memory of one file's deleted rows, the size of a
+            metadata file of a table, and of all commits of a Delta log together, and the decoded size of such a file
+            beyond 256 times its own.
+        max_restarts: how often a read starts again because its object changed, before it raises ObjectChangedError.
+        files_ahead: maximum number of files of a dataset whose footers one read fetches ahead of their rows, and of
+            files whose rows it fetches at once.
+        max_postings: maximum entries that a read takes from one segment (part) of an index; if it needs more, it does
+            not use the segment.
+        max_listed_objects: maximum objects of one listing of a store; more raise ResourceLimitError. Each takes about
             300 bytes of memory.
     """
 
@@ -441,8 +441,8 @@ class SessionOptions:
             the store. Missing objects are remembered in memory only.
         cache_namespace: sessions share cached bytes only within one namespace, whatever their credentials are. None: a
             namespace made from the storage options and the identity of the credentials.
-        requests, retry, limits, read: how reads become requests, when failed requests are sent again, what one session
-            may use, and what reads check.
+        requests, retry, limits, read: options of four classes: how reads become requests; when failed requests are sent
+            again; memory and connections that the session may use; what reads check.
     """
 
     memory_cache_bytes: int = 256 * MIB

@@ -70,7 +70,7 @@ class DatasetState:
         self.known = FileStatistics(trust_statistics=self.runtime.options.read.trust_statistics)
 
     def leaves_out(self, error: AsyncpqError) -> bool:
-        """Whether reads leave out a file that raises this error."""
+        """Return whether reads leave out a file that raises ``error``, because of ``skips`` or ``skips_missing``."""
         is_missing = isinstance(error, ObjectNotFoundError) or (isinstance(error, ObjectChangedError) and error.is_gone)
         return (self.skips and is_bad_file(error)) or (self.skips_missing and is_missing)
 

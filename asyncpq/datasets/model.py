@@ -34,9 +34,9 @@ class View(enum.StrEnum):
     ``view=`` of :meth:`asyncpq.Session.open_dataset` takes the texts.
 
     Attributes:
-        SNAPSHOT: "snapshot": the files of an index's newest snapshot; later changes are not seen.
-        LISTED: "listed": the files that exist when the read begins: exact.
-        TABLE: "table": the files of one snapshot of a table: exact.
+        SNAPSHOT: "snapshot": the files of an index's newest snapshot; files that changed since then are not seen.
+        LISTED: "listed": the files that exist when the read begins.
+        TABLE: "table": the files of one snapshot of a table.
     """
 
     SNAPSHOT = "snapshot"

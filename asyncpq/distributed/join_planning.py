@@ -273,7 +273,7 @@ class DatasetJoin:
             if it is read through an index.
         wrap: returns a file with the engine's own partition values; None: partition values are asyncpq's.
         again: text for hints of errors that says how to plan again.
-        limits: ``task_bytes``, ``most_tasks`` and the others, as in :func:`plan_scan`.
+        limits: ``task_bytes``, ``most_tasks``, ``parallelism`` and ``work_folder``, as in :func:`plan_scan`.
         pinned, cost: the files' versions, set by :meth:`pin`, and the cost of a lookup, set by :meth:`measured`; else
             None.
     """

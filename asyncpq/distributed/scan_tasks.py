@@ -149,7 +149,7 @@ class TaskScan:
         skips: leave out bad files, instead of failing.
         skips_missing: leave out files that do not exist.
         settings: the session of the workers.
-        again: text for hints of errors that says how to plan again.
+        again: text for hints of errors on how to plan again, such as "Call plan_scan() again."
     """
 
     again: ClassVar[str] = "Call plan_scan() again."

@@ -48,7 +48,8 @@ class ByteReader:
     """Reads byte ranges of objects with a session, in its event loop. Each call counts in ``session.metrics``, sends
     events to ``on_event``, and raises DeadlineExceededError after ``RetryOptions.read_timeout_s``.
 
-    An :class:`ObjectVersion` is not pickled: pickle its ``validator``, of which :meth:`pinned` makes the version again.
+    To pass an :class:`ObjectVersion` to another process, pickle its ``validator``; :meth:`pinned` there returns the
+    version.
     """
 
     def __init__(self, session: Session) -> None:

@@ -162,7 +162,8 @@ _T = TypeVar("_T")
 
 
 class DuckLakeTable:
-    """One table of a DuckLake, as a :class:`asyncpq.datasets.model.Catalog`.
+    """One table of a DuckLake: a ``target`` of :meth:`asyncpq.Session.open_dataset`. Implements
+    :class:`asyncpq.Catalog`.
 
     It can be pickled, with the url of the catalog and a password in it, unless ``catalog`` is an engine.
 
@@ -170,10 +171,10 @@ class DuckLakeTable:
         catalog: SQLAlchemy url of the catalog database, or an engine: SQLite, PostgreSQL, or a DuckDB file through
             duckdb-engine and pytz.
         table: ``"schema.table"``, or the name of a table of the schema ``main``. Case matters.
-        snapshot: id of the snapshot to read. Default: the newest when the table is opened.
-        as_of: read the snapshot that was the newest at this time, which needs a time zone.
-        data_path: the data's folder, if it is not where the catalog says.
-        metadata_schema: the database schema with the catalog's tables. Default: the database's default schema.
+        snapshot: id of the snapshot to read. None: the newest when the table is opened.
+        as_of: a time with a time zone: read the snapshot that was the newest then.
+        data_path: url of the data's folder, if it was moved; None: the catalog's.
+        metadata_schema: the database schema with the catalog's tables. None: the database's default schema.
 
     Raises:
         InvalidOptionError: ``table`` is empty, both ``snapshot`` and ``as_of`` are given, or the time has no zone.
