@@ -240,8 +240,7 @@ class Dataset(EnteredAsync):
         read_dictionary: Sequence[str] = (),
         access: Mapping[str, AccessPlan] | None = None,
     ) -> pa.Table:
-        """Return all matching rows in one table, in the order of the files. Arguments and errors are those of
-        :meth:`scan`."""
+        """Return all matching rows in one table, in order of the files. Arguments and errors: as :meth:`scan`."""
         self._runtime.check()
         async with self._runtime.deadline(self.url):
             ask = await self._asked(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
@@ -317,8 +316,8 @@ class Dataset(EnteredAsync):
         return take_table(table, plain_array([place[item] for item in asked], pa.int64()))
 
     async def count(self, where: Where | None = None, *, access: Mapping[str, AccessPlan] | None = None) -> int:
-        """Return how many rows match; without ``where``, footers or a table's metadata give the number, and no data
-        is read.
+        """Return the number of matching rows; without ``where`` from footers or a table's metadata, without reading
+        data.
 
         Arguments and errors are those of :meth:`scan`.
         """
@@ -528,8 +527,7 @@ class Dataset(EnteredAsync):
         return self._predicate(where)
 
     def _predicate(self, where: Where | None) -> BoundPredicate | None:
-        """Return ``where`` bound to the dataset's columns, relative times resolved to one instant; None if ``where`` is
-        None."""
+        """Return ``where`` bound to the dataset's columns, relative times resolved to one instant; None for None."""
         if where is None or type(where) is BoundPredicate:
             return where
         schema = self.schema
@@ -618,8 +616,7 @@ def state_of(dataset: Dataset) -> DatasetState:
 
 
 def with_source(dataset: Dataset, wrap: Callable[[FileProvider], FileProvider]) -> Dataset:
-    """Return a copy of ``dataset`` whose file provider is ``wrap(provider)``, where ``provider`` is the one of
-    ``dataset``."""
+    """Return a copy of ``dataset`` with the file provider ``wrap(provider)``; ``provider`` is that of ``dataset``."""
     state = state_of(dataset)
     return Dataset(replace(state, source=wrap(state.source), agreed=set()))
 

@@ -458,10 +458,10 @@ class Session(EnteredAsync):
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Show the progress of the calls that begin in the ``with`` block: the rows that reads of one file have read
-        of those that they need, the files that reads of datasets have done, and the steps of builds and rewrites.
+        """Show the progress of the calls that begin in the ``with`` block: rows that reads of a file have read, files
+        that reads of a dataset have finished, and steps of index builds and rewrites.
 
-        What takes more than a second is shown on stderr: by bars in a terminal or a notebook, else by a line every ten
+        Calls of more than a second are shown on stderr: by bars in a terminal or a notebook, else by a line every ten
         seconds. Needs rich, which the extra ``asyncpq-parquet[cli]`` installs.
 
         Raises:

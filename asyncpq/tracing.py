@@ -29,8 +29,8 @@ API = "opentelemetry.trace"
 
 @cache
 def tracer() -> Tracer | None:
-    """Return the process's OpenTelemetry tracer, whose provider may be set later; None if OpenTelemetry is not
-    installed."""
+    """Return the process's OpenTelemetry tracer; None if OpenTelemetry is not installed. Its provider may come
+    later."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -39,8 +39,8 @@ def tracer() -> Tracer | None:
 
 
 def start_span(name: str, url: str) -> ReadSpan | None:
-    """Start a span for the operation ``name`` on ``url``, as a child of the caller's span; return None if spans are
-    not recorded."""
+    """Start a span for the operation ``name`` on ``url``, as a child of the caller's; return None if none is
+    recorded."""
     provided = tracer()
     if provided is None:
         return None

@@ -102,8 +102,7 @@ class WriteOptions:
         row_group_rows, row_group_bytes: maximum rows of a row group, and maximum bytes in memory. Writing takes twice
             as much memory, and 40 MiB for requests.
         file_bytes: a file ends after the row group with which it reaches this size.
-        bloom_filters: Bloom filters to write; useful for columns that lookups compare for equality and that are not
-            sorted.
+        bloom_filters: Bloom filters to write, for unsorted columns that lookups compare for equality.
         sorted_by: the columns by which the rows are sorted, as recorded in each row group.
         dictionary_columns: paths of leaves with dictionaries, as long as these are small. None: those for which a
             dictionary of the file's first row group is shorter than the bytes that it saves in a page.
@@ -303,8 +302,7 @@ class SortCheck:
 
 
 def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Convert values of types that pyarrow cannot compare, such as UUID, to values of another type that sort in the
-    same order."""
+    """Convert values of types that pyarrow cannot compare, such as UUID, to another type that sorts alike."""
     dtype = storage_type(values.type)
     return values.cast(pa.int8() if pa.types.is_null(dtype) else dtype)
 
@@ -393,8 +391,8 @@ async def _row_groups(
 
 
 class _Sink(io.BytesIO):
-    """A buffer of the encoder's output. ``take`` removes and returns its content; ``tell`` returns the position in
-    the file."""
+    """A buffer of the encoder's output. ``take`` removes and returns its content; ``tell`` returns the file
+    position."""
 
     taken = 0
 

@@ -39,8 +39,8 @@ class DiskCache(TierCounters):
     time.
 
     If the folder or the disk fails, a read is a miss and a written value is not kept. After repeated failures or
-    timeouts the cache does not use the disk for a while. Reads and writes pause separately, since a full disk can still
-    be read.
+    timeouts the cache does not use the disk for a while. Reads and writes pause separately: a full disk can still be
+    read.
     """
 
     name: Final = "disk"
@@ -63,8 +63,8 @@ class DiskCache(TierCounters):
 
     async def open(self) -> None:
         """Make the folder if it does not exist. A folder that cannot be made or read is not an error: the cache stays
-        empty. Raises InvalidOptionError if the path is a link or not a folder, or another user owns it or can write
-        to it."""
+        empty. Raises InvalidOptionError if the path is a link or no folder, or another user owns it or can write to
+        it."""
         attempt = self._begin(self._reading)
         if attempt is None:
             return
@@ -233,8 +233,8 @@ class DiskCache(TierCounters):
         return TimeoutError(f"the disk did not answer within {self._timeout_s} s")
 
     def _start_threads(self) -> _Threads:
-        """Return the reading and the writing thread of this process; start them if they do not run, also in a forked
-        child."""
+        """Return the reading and the writing thread of this process; start them if they do not run (also after a
+        fork)."""
         if self._threads is None or self._threads.process != os.getpid():
             self._threads = _Threads()
         return self._threads

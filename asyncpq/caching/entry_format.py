@@ -166,8 +166,7 @@ class PointerKey(NamedTuple):
         return 200 + len(self.namespace) + len(self.identity)
 
     def encode(self) -> bytes:
-        """Return the 32 bytes that stand for this key in cache tiers outside this process. No ContentKey has the same
-        bytes."""
+        """Return the 32 bytes, unique to this ContentKey, that stand for this key in tiers outside this process."""
         return _digest_texts(b"asyncpq pointer key\0", self.namespace, self.identity).digest()
 
 

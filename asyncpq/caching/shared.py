@@ -277,8 +277,7 @@ class SharedCache(TierCounters):
         return answer[0]
 
     async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
-        """Store the pointer for ``ttl_s`` seconds, unless the server has one that was validated at the same time or
-        later."""
+        """Store the pointer for ``ttl_s`` seconds, unless the server has one that was validated then or later."""
         name = key.encode()
 
         async def tell(wire: Wire) -> None:

@@ -114,8 +114,7 @@ class SingleFlight:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def get(self, key: Hashable) -> Flight[Any] | None:
-        """Return the flight that fetches ``key``, or has fetched it; None if there is none, or it failed or is
-        cancelled."""
+        """Return the flight that fetches ``key``, or has fetched it; None if none is, or it failed or is cancelled."""
         flight = self._flights.get(key)
         return flight if flight is not None and flight.can_be_joined else None
 

@@ -52,8 +52,7 @@ class _Reader(asyncio.StreamReader):
 
 
 class Wire:
-    """A connection, lent for one exchange of commands and RESP2 replies. The length of a reply is checked before it is
-    read."""
+    """A connection, lent for one exchange of commands and RESP2 replies. Lengths of replies are checked first."""
 
     __slots__ = ("_max_bytes", "_max_elements", "_reader", "_taken", "owed", "writer")
 

@@ -86,8 +86,7 @@ _LEAST = 40  # characters of a page
 
 
 def help_page(program: str, width: int, *, styled: bool) -> str:
-    """Return the page for the name of the program, ``width`` characters wide. ``styled``: with colours for a
-    terminal."""
+    """Return the page for the name of the program, ``width`` characters wide. ``styled``: coloured, for terminals."""
     width = max(width, _LEAST)
     lines = [
         "",

@@ -282,8 +282,7 @@ def _parts(field: TableField, target: pa.Field) -> list[tuple[TableField, pa.Fie
 def _matched(
     field: TableField, target: pa.Field, source: SourcePart, ids: pa.DataType | None, schema: ParquetSchema
 ) -> Match:
-    """Match ``source``, a column of the file or a part of one, with ``target``, the Arrow field of the table's
-    ``field``.
+    """Match ``source``, a column of the file or a part of one, with ``target``, the Arrow field of ``field``.
 
     ``ids`` is the Arrow type of ``source`` with field ids; None if children are matched by name.
     """

@@ -237,8 +237,7 @@ class DatasetFiles:
         self.report, self.cost = found.report, found.cost
 
     async def renewed(self) -> bool:
-        """Wait for the newer listing, if one was requested; return whether its files differ from those that the read
-        uses."""
+        """Wait for the newer listing, if one was requested; return whether its files differ from the read's."""
         listing, used = self._listing, self._used
         if listing is None or used is None:
             return False

@@ -201,8 +201,7 @@ class DatasetStory:
         return why.why_report(read, story), [*opened.values()]
 
     def _later(self) -> Operation:
-        """Return an operation for requests that are sent for the report, so that they do not count towards the
-        read's cost."""
+        """Return an operation for requests of the report itself, which do not count towards the read's cost."""
         return self._state.runtime.operation("inspect", self._state.url)
 
     def _others(self, files: DatasetFiles, planned: Collection[str], unread: str) -> list[FileSummary]:

@@ -144,8 +144,7 @@ def _shared_folder(urls: Sequence[str]) -> str:
 
 
 def _listed(urls: Sequence[str]) -> Target:
-    """Return the target of a list of urls that has folders: the pattern ``{a/,b/}`` below the folder that they
-    share."""
+    """Return the target of a list of urls that has folders: the pattern ``{a/,b/}`` below their common folder."""
     shared = _shared_folder(urls)
     protocol, rest = split_url(shared)
     if protocol in ("http", "https") or (not rest.strip("/") and protocol != "file"):
@@ -421,8 +420,8 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
-    """Return a list with the object at exactly ``url``, which is found without a listing; an empty list if it does
-    not exist."""
+    """Return a list with the object at exactly ``url``, which is found without a listing; an empty list if it is
+    missing."""
     try:
         handle = await store.open_object(url)
         try:

@@ -104,7 +104,7 @@ class CatalogReader(Protocol):
         constants: Mapping[str, Any] | None = None,
         near: Expression | None = None,
     ) -> AsyncIterator[tuple[pa.Array, pa.Table]]:
-        """Yield the rows of an immutable Parquet object in batches: their row numbers, and a table with the columns
+        """Yield the rows of an immutable Parquet object in batches: row numbers, and a table with the columns
         ``fields``.
 
         Args:
@@ -119,8 +119,7 @@ class CatalogReader(Protocol):
         keeps it."""
 
     async def list_names(self, url: str) -> list[str]:
-        """Return the names of the objects directly in a folder, ascending; an empty list if the folder contains
-        none."""
+        """Return the names of the objects directly in a folder, ascending; empty if there are none."""
 
     @property
     def limits(self) -> LimitOptions:
@@ -171,8 +170,7 @@ class DataFile:
         validator: identifies the version to read, as a listing returned it; None if unknown.
         size: bytes, according to the table or listing; None if unknown. Only an estimate: the object's own size counts.
         num_rows: rows in the file, including deleted ones; None if unknown.
-        partition: values of columns that are the same in all rows of the file, by column name, in the dataset's column
-            types.
+        partition: values of columns that are constant in the file, by column name, in the dataset's column types.
         bounds: bounds of other columns, by name or dotted path of a struct's leaf.
         deletes: the deleted rows; None if the table has deleted no row of the file.
         immutable: whether the object at ``url`` never changes, as tables promise of their files.
@@ -181,8 +179,7 @@ class DataFile:
         fields: the table's columns with their names or ids in this file; None if the table's own ``fields`` apply.
         content: the bytes of a file that is in no store, and for which ``url`` is only a name; else None.
         entry: the file's entry in an index; None if no index lists the file.
-        unreadable: the error to raise when the file is opened, for an unsupported format or unsupported deletes; else
-            None.
+        unreadable: the error to raise when the file is opened, for an unsupported format or deletes; else None.
     """
 
     url: str

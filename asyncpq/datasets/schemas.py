@@ -72,8 +72,7 @@ class SchemaUnifier:
         return pa.schema(fields, metadata=self._metadata)
 
     def add(self, url: str, schema: pa.Schema) -> None:
-        """Add the schema of the file at ``url``. Raises SchemaMismatchError, which names two files, if their columns
-        conflict."""
+        """Add the schema of the file at ``url``. Raises SchemaMismatchError, which names both files, on a conflict."""
         if any(schema.equals(seen) for seen in self._seen):
             return
         fields = {

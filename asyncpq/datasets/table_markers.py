@@ -61,8 +61,7 @@ class FoundTable:
     others: int = 0  # the number of other tables in the listing
 
     def error(self, target: str) -> InvalidOptionError:
-        """Return the error that refuses to read the table's files as plain ones. ``target``: the caller's url, for the
-        message."""
+        """Return the error that refuses to read the table's files as plain ones. ``target``: the caller's url."""
         table = f"{'an' if self.format == 'Iceberg' else 'a'} {self.format} table"
         url = safe_url(self.url)
         if self.is_whole:

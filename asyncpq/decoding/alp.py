@@ -279,8 +279,7 @@ def _content(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: in
 
 
 def _exact_content(values: memoryview, codec: int, size: int, leaf: Leaf) -> bytes:
-    """Decompress bytes that do not state their size. pyarrow's Parquet reader compares it, so it reads them as one
-    value."""
+    """Decompress bytes that do not state their size, which pyarrow's Parquet reader would compare."""
     page = page_bytes(PageType.DATA_PAGE, size, values, (1, Encoding.PLAIN, Encoding.RLE, Encoding.RLE))
     file = exact_template(codec, size).splice(b"", [page], num_values=1, num_rows=1)
     try:
@@ -314,8 +313,7 @@ def _opened(content: _Content, header: PageHeader, leaf: Leaf) -> tuple[AlpPage,
 def decode_run(
     pages: Sequence[DataPage], headers: Sequence[PageHeader], leaf: Leaf, codec: int, *, verify_crc: bool
 ) -> pa.Array | None:
-    """Return the values of ALP pages of a leaf column, which is not repeated, as one array of floats; None if any is
-    null.
+    """Return the values of ALP pages of an unrepeated leaf column as one array of floats; None if any is null.
 
     Raises CorruptFileError or UnsupportedFeatureError for pages that are malformed or of an unknown mode.
     """

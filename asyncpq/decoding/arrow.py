@@ -257,8 +257,7 @@ def _zstd_content_size(data: memoryview) -> int | None:
 
 
 def take(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return ``values.take(indices)``, null where an index is null. Also works for view types, for which pyarrow has no
-    kernel."""
+    """Return ``values.take(indices)``, null where an index is null; also for view types, which pyarrow cannot take."""
     type_ = values.type
     plain = None if isinstance(type_, pa.BaseExtensionType) else OF_VIEWS.get(type_)
     if plain is not None:
@@ -371,8 +370,7 @@ def stored_as(type_: pa.DataType) -> pa.DataType:
 
 
 def value_bits(type_: pa.DataType) -> int:
-    """Return the size in bits of one array element of ``type_``. Of variable-size values only the offset, or the view,
-    counts."""
+    """Return the bits of one array element of ``type_``; of variable-size values only the offset, or the view."""
     type_ = stored_as(type_)
     if pa.types.is_struct(type_):
         return 1 + sum(value_bits(child.type) for child in type_)
@@ -413,8 +411,7 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def children_of(type_: pa.DataType) -> tuple[pa.Field, ...]:
-    """Return the fields of a struct, the element field of a list, or the key and value fields of a map; () for other
-    types."""
+    """Return the fields of a struct, the element field of a list, the key and value fields of a map; else ()."""
     if isinstance(type_, pa.StructType):
         return tuple(type_)
     if isinstance(type_, pa.MapType):

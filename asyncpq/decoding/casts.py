@@ -65,8 +65,7 @@ _Part: TypeAlias = tuple[int | None, Cast | None, Match]
 
 
 def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
-    """Return the match for a dataset's column that the file lacks; all of its rows have ``default``, or null if it is
-    None."""
+    """Return the match for a dataset's column that the file lacks: ``default`` in all rows (None: null)."""
     return Match(field, None, default, tuple([lacking(child) for child in children_of(field.type)]))
 
 
@@ -79,15 +78,13 @@ def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
 
 
 def inside(error: AsyncpqError, name: str) -> AsyncpqError:
-    """Return ``error``, which was raised for a part of the column ``name``, with the dotted path of that part as its
-    ``column``."""
+    """Return ``error``, raised for a part of the column ``name``, with that part's dotted path as ``column``."""
     error.column = name if error.column is None else f"{name}.{error.column}"
     return error
 
 
 def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | None:
-    """Return the function that casts arrays of the file's column to the dataset's column; None if their types are
-    equal.
+    """Return the function that casts arrays of the file's column to the dataset's; None if the types are equal.
 
     ``type_`` is the type of the arrays: the file's column, cut to the leaf columns that are read (``leaves``,
     ordinals). Raises SchemaMismatchError if there is no exact cast.
@@ -320,8 +317,7 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
 
 
 def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
-    """Return a type to cast to first, where pyarrow has no usable direct cast from ``source`` to ``target``; None if it
-    has one."""
+    """Return a type to cast to first if pyarrow has no usable cast from ``source`` to ``target``; else None."""
     if _types.is_integer(source) and _types.is_decimal(target):
         # pyarrow asks for room for every integer of the type, not just for the present values
         return pa.decimal256(min(_DECIMAL_DIGITS, 20 + max(0, target.scale)), max(0, target.scale))
@@ -334,8 +330,7 @@ def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
 
 
 def _convert_dictionary(target: pa.DictionaryType, convert: Cast | None, array: Any) -> pa.Array:
-    """Convert a dictionary array to another dictionary type. ``convert`` casts its values; None if they have their type
-    already."""
+    """Convert a dictionary array to another dictionary type. ``convert`` casts its values; None for no cast."""
     values = array.dictionary if convert is None else convert(array.dictionary)
     return pa.DictionaryArray.from_arrays(
         array.indices.cast(target.index_type), values, ordered=target.ordered, safe=False

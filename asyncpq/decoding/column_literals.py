@@ -64,8 +64,8 @@ def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Map
 
 
 def _value_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
-    """Return the type that a column's literals have: the column's own, for a list that of its elements, for a UUID
-    column UUID."""
+    """Return the type of a column's literals: the column's own, for a list that of its elements, for a UUID column
+    UUID."""
     type_ = column_type(name, schema)
     if is_list(storage_type(type_)):
         type_ = storage_type(type_).value_type

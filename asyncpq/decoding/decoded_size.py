@@ -54,8 +54,7 @@ def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
 
 
 def taken_bytes(dictionary: pa.Array, indices: pa.Array, type_: pa.DataType) -> int:
-    """Return how many bytes ``dictionary.take(indices)`` would have as ``type_``. Raises ArrowIndexError for an index
-    out of range."""
+    """Return the bytes of ``dictionary.take(indices)`` as ``type_``. Raises ArrowIndexError for an invalid index."""
     size = len(indices) * value_bits(type_) // 8
     if has_lengths(type_) and len(dictionary):
         size += pc.sum(_lengths(dictionary).take(indices)).as_py() or 0
@@ -141,8 +140,7 @@ def _encoded_values(page: bytes | memoryview, header: PageHeader, leaf: Leaf, co
 def leaf_bounds(
     leaf: Leaf, chunk: ColumnChunk, pages: Sequence[RawPage], type_: pa.DataType, slots: int, limit: int
 ) -> tuple[int, int]:
-    """Return two numbers: the bytes that ``pages`` of a nested leaf column certainly decode to, and those that may be
-    added.
+    """Return the bytes that ``pages`` of a nested leaf column certainly decode to, and those that may be added.
 
     ``type_`` and ``slots`` are from :func:`leaf_types`. If a coarse bound is below ``limit``, a closer one is not
     computed.
@@ -297,8 +295,7 @@ class ValueSlot(NamedTuple):
 
 
 def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -> ValueSlot:
-    """Return the size of one decoded value of the leaf column ``ordinal`` of a file. The result is cached with the
-    file."""
+    """Return the size of one decoded value of the leaf column ``ordinal`` of a file; cached with the file."""
 
     def make() -> ValueSlot:
         schema = version.metadata.schema

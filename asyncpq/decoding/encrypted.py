@@ -74,8 +74,7 @@ class SparseFile(io.RawIOBase):
 
 
 class FileDecryption:
-    """The decryption keys of one file: pyarrow's FileDecryptionProperties. Raises InvalidOptionError for any other
-    object."""
+    """The decryption keys of one file: pyarrow's FileDecryptionProperties. Raises InvalidOptionError for others."""
 
     def __init__(self, properties: object) -> None:
         if type(properties).__name__ != "FileDecryptionProperties":

@@ -275,8 +275,7 @@ def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
 
 
 def _example(type_: pa.DataType) -> str | None:
-    """Return Python code that makes a literal of the column's type from text; None if there is no example for
-    the type."""
+    """Return Python code that makes a literal of the column's type from text; None if the type has no example."""
     return next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(type_))), None)
 
 

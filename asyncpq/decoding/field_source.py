@@ -150,8 +150,7 @@ class FieldSource:
         return projected_field(self._version, Projection(self._field.index, leaves), extensions)
 
     def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
-        """Return all rows of leaf columns that were fetched as whole chunks. They are decoded at the first call, and
-        kept."""
+        """Return all rows of leaf columns that were fetched as whole chunks, decoded at the first call."""
         array = self._whole.get((leaves, as_storage))
         if array is None:
             if self._decrypt is None:

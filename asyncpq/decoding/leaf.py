@@ -228,8 +228,7 @@ class LeafDecoder:
         limits: DecodeLimits,
         dictionary_page: bytes = b"",
     ) -> list[LeafArray]:
-        """Decode pages of one chunk to arrays of exactly their rows, in order. Other pages of the chunk may be missing
-        between them.
+        """Decode pages of one chunk to arrays of exactly their rows, in order. Other pages may be missing between them.
 
         With ``dictionary_page``, many dictionary indices are decoded to values at once, if :attr:`expands_at_once`.
         Raises CorruptFileError if a page contradicts its header, the index or the footer, ResourceLimitError if the

@@ -127,8 +127,7 @@ def _rebuilt(
 
 
 def _check_nulls(parts: Sequence[PartialField], seen: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Return a mask that is true where neither the group of the parts nor a group above is null; None if it is true
-    everywhere.
+    """Return a mask that is true where neither the parts' group nor a group above is null; None if always true.
 
     Raises CorruptFileError if the parts disagree about where their group is null.
     """
@@ -297,8 +296,7 @@ class LeafPages(NamedTuple):
     def check_rows(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
     ) -> None:
-        """Raise PageLocationError if a page has other rows than planned, or does not begin with the first value of a
-        row.
+        """Raise PageLocationError if a page has other rows than planned, or begins inside a row.
 
         ``array`` has all decoded rows of the pages. The other arguments are those of :func:`num_levels`.
         """

@@ -134,8 +134,7 @@ class ChunkPage(NamedTuple):
 
 
 class PackedPage(NamedTuple):
-    """A page that is decompressed but not decoded, so that single values can be picked from it. Only an ALP page may
-    have nulls."""
+    """A page that is decompressed but not decoded, for picking single values. Only an ALP page may have nulls."""
 
     data: bytes | memoryview  # of the page as fetched
     first_row: int  # first_row, stop_row: of the page
@@ -414,8 +413,7 @@ def decode_plain(
     *,
     verify_crc: bool,
 ) -> pa.Array | None:
-    """Return a PLAIN data page's values as an array over its decompressed bytes; None if pyarrow has to decode the
-    page.
+    """Return a PLAIN data page's values as an array over its decompressed bytes; None if pyarrow must decode it.
 
     The leaf column is not repeated; ``width`` is from :func:`plain_width`, not 0. Raises CorruptFileError if the CRC
     does not match, or the payload cannot be decompressed.

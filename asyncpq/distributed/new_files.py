@@ -241,8 +241,8 @@ class NewFiles:
         target: url of a folder or pattern.
         index, view, options: as in :meth:`asyncpq.Session.open_dataset`. If that dataset would see the files of an
             index's snapshots, so does the stream; else it lists the folder.
-        max_age_s: seconds. A file that appears late, with a time this much before that of the newest file, may count as
-            read already.
+        max_age_s: a file that appears with a time more than this many seconds before the newest file's may be skipped
+            as read.
         skip_missing: leave out files that were replaced or deleted after their offset was made, instead of failing.
 
     Raises:
@@ -358,8 +358,8 @@ class NewFiles:
         return self._source
 
     async def kind(self, session: Session) -> type[FolderSource | SnapshotSource] | None:
-        """Return what new files are found by: snapshots of an index if a read of the dataset uses them, else listings;
-        None while there are no files to decide by. Raises InvalidOptionError for a table."""
+        """Return the class that finds new files: by snapshots of an index if a read of the dataset uses them, else by
+        listings; None while there are no files to decide by. Raises InvalidOptionError for a table."""
         if self._view == "listed" or self._index is False:
             return FolderSource
         if self._view == "snapshot" or self._index is not None:

@@ -613,8 +613,8 @@ async def plan_optimize(
 
     Raises:
         InvalidOptionError: ``target`` is not empty or overlaps the source, or an option is invalid.
-        ColumnNotFoundError: a column of ``sort_by``, ``zorder_by`` or ``columns`` does not exist. SchemaMismatchError:
-            a column cannot be sorted by, or Parquet cannot hold it.
+        ColumnNotFoundError: a column of ``sort_by``, ``zorder_by`` or ``columns`` does not exist.
+        SchemaMismatchError: a column cannot be sorted by, or Parquet cannot hold it.
     """
     others = ("sort_by", "parallelism", "work_folder", "worker")
     check_keywords("plan_optimize()", options, RewriteKeywords, others=others)

@@ -330,8 +330,7 @@ class FsspecStore(Unpicklable):
         return files
 
     async def _list(self, name: str, path: str, url: str, context: RequestContext) -> Any:
-        """Return what the filesystem's listing method ``name`` returns for a folder; None if the folder does not
-        exist."""
+        """Return the result of the filesystem's listing method ``name`` for a folder; None if it does not exist."""
         try:
             return await self.ask(RangeRequest(0, 0, safe_url(url)), context, name, path, detail=True)
         except ObjectNotFoundError:

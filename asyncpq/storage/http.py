@@ -131,8 +131,7 @@ class Redirect:
 
 
 def next_target(request: RangeRequest, current: RedirectTarget, location: str) -> RedirectTarget:
-    """Return the target of a redirect. Raises InvalidResponseError if the Location header is missing or must not be
-    followed."""
+    """Return the target of a redirect. Raises InvalidResponseError if Location is missing or must not be followed."""
     if not location:
         raise _refused(request, "the server redirects without a Location header", _ASK_OPERATOR)
     try:

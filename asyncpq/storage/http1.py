@@ -202,7 +202,7 @@ class Receiver(Protocol):
     received: int  # bytes of the body so far
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
-        """Check status and headers (lower-case names); return how many bytes of the body to read. An exception ends the
+        """Check status and headers (lower-case names); return the body's bytes to read. An exception ends the
         exchange."""
 
     def cut_off(self, data: bytes | memoryview) -> None:
@@ -210,8 +210,7 @@ class Receiver(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, which serves one exchange after the other. It is in the set ``open_`` while its socket is
-    open."""
+    """One connection, for one exchange at a time. It is in the set ``open_`` while its socket is open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[Connection]) -> None:
         self.loop = loop

@@ -469,8 +469,7 @@ class Watch:
             raise RetryableError(TransportError(reason, url=url, byte_range=byte_range)) from None
 
     def overtake(self) -> None:
-        """Cancel the attempt, since a second request (a hedge) has the bytes. Does nothing if the attempt is ending
-        already."""
+        """Cancel the attempt, since a second request (a hedge) has the bytes; does nothing if it is ending."""
         if self._phase != "rest" and not self._expired:
             self._expire("hedge")
 

@@ -259,8 +259,7 @@ class LocalStore(Unpicklable):
         return await self._run("GET", context.purpose, 0, context, work)
 
     def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
-        """Return whether a file of an earlier listing has another version now, or is gone. Blocks, for one stat call
-        per file.
+        """Return whether a file of an earlier listing has another version, or is gone. Blocks, with a stat per file.
 
         Files whose validator is None, since the listing could not tell their version, are not checked.
         """

@@ -187,8 +187,7 @@ class ObstoreStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> Sequence[ListedObject]:
-        """List objects with obstore, which requests all pages below the last folder of ``url``; they count as one
-        request."""
+        """List objects with obstore, which requests all pages below the last folder of ``url`` (counted as one)."""
         if self._provider == "s3":
             url = url.removesuffix(END_OF_KEY)
         bucket, prefix = self._split(url)

@@ -180,8 +180,7 @@ def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
 def check_range_response(
     request: RangeRequest, status: int, headers: Mapping[str, str], *, small_body_bytes: int = 0
 ) -> ExpectedBody:
-    """Check the head of a 200 or 206 response to a range GET; return what body must follow. Header names are
-    lower-case.
+    """Check the head of a 200 or 206 response to a range GET, with lower-case names; return what body must follow.
 
     A 200 whose Content-Range is the requested range counts as 206. A 200 with a whole object of at most
     ``small_body_bytes`` is accepted, and cut later; a larger one raises RangeIgnoredError, as do other bytes than the

@@ -57,8 +57,7 @@ class RetryableError(Exception):
 
 
 class RetryBudget:
-    """The number of retries that all requests of a store may still make together, so that retries do not prolong an
-    outage.
+    """The number of retries that all requests of a store still have together: retries must not prolong an outage.
 
     This is the token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it
     back, any other success gives a fifth. ``retries`` is the number at first, and the maximum; None for no limit.

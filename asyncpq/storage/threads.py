@@ -71,8 +71,7 @@ class _Calls:
         self._tickets.put(None)
 
     def get(self, *, block: bool) -> _Call | None:
-        """Take the next call; None: the thread is to end. Raises queue.Empty if there is none and ``block`` is
-        False."""
+        """Take the next call; None: the thread is to end. Raises queue.Empty if none is there, without ``block``."""
         self._tickets.get(block)
         if self._ended:
             self.drop()

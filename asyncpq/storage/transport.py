@@ -38,8 +38,7 @@ Outcome = tuple[ExpectedBody, bytes | memoryview]
 
 
 class Resumption:
-    """Assembles the body of one GET from several attempts. A retry requests only the missing rest, if the version is
-    the same."""
+    """Assembles the body of one GET from several attempts. A retry of the same version requests the rest."""
 
     __slots__ = ("_expected", "_parts", "_request", "_whole")
 

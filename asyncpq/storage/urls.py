@@ -218,8 +218,7 @@ def local_path(url: str | os.PathLike[str]) -> str:
 
 
 def canonical_url(url: str | os.PathLike[str]) -> str:
-    """Return the same text for all urls that name one object, such as those with s3:// and s3a://. Resolves symbolic
-    links."""
+    """Return the same text for all urls that name one object, such as s3:// and s3a://. Resolves symbolic links."""
     protocol, rest = split_url(url)
     if protocol == "file":
         return f"file://{os.path.realpath(os.path.expanduser(rest))}"

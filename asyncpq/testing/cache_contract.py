@@ -204,8 +204,7 @@ async def check_pointers(storage: TierStorage) -> None:
 
 
 async def check_newer_pointer(storage: TierStorage) -> None:
-    """Check that a pointer with a later validation replaces one with an earlier validation, whichever tier writes
-    it."""
+    """Check that a pointer with a later validation replaces one with an earlier, whichever tier writes it."""
     newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), newer.validated_at - 50))
@@ -214,8 +213,7 @@ async def check_newer_pointer(storage: TierStorage) -> None:
 
 
 async def check_older_pointer(storage: TierStorage) -> None:
-    """Check that a pointer with an earlier validation does not replace one with a later validation, whichever tier
-    writes it."""
+    """Check that a pointer with an earlier validation does not replace one with a later, whichever tier writes it."""
     newer = Pointer(Validator(2, '"new"'), time.monotonic())
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.put_pointer(_POINTER_KEY, newer)
@@ -226,8 +224,7 @@ async def check_older_pointer(storage: TierStorage) -> None:
 
 
 async def check_drop_pointer(storage: TierStorage) -> None:
-    """Check that a dropped pointer is gone for all tiers, that contents stay, and that dropping a missing pointer is
-    allowed."""
+    """Check that a dropped pointer is gone for all tiers, contents stay, and dropping a missing pointer is allowed."""
     (key,) = _keys(1)
     async with _opened(storage) as tier, _opened(storage) as other:
         await tier.drop_pointer(_POINTER_KEY)
@@ -326,8 +323,7 @@ async def check_closing(storage: TierStorage) -> None:
 
 
 async def check_damage(storage: TierStorage) -> None:
-    """Check that a damaged entry is a miss or returns the true value, and that a value can be put under its key
-    again."""
+    """Check that a damaged entry is a miss or returns the true value, and that its key can be put again."""
     first, second = _keys(2)
     pointer = Pointer(Validator(9, '"etag"'), time.monotonic() - 1000.0)
     async with _opened(storage) as tier:

@@ -22,33 +22,50 @@ class Fault:
     next ``times`` and then ends. Only the first fault of a server's list that affects a request applies. A field that
     is None or False has no effect.
 
-    Attributes: method: "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any.
-        path: part of the request's path; None for any. ranged: True for requests with a Range header only, False for
-        those without; None for any. after: number of matches that pass before the fault begins. times: number of
-        matches that it affects; None: all further ones. latency_s: delay of the answer, in seconds. status: answer with
-        this HTTP status and the S3 error document of ``code``. code: S3's error code for ``status``; an empty one sends
-        no body. headers: extra response headers, added to any answer; None as a value removes a header. retry_after_s:
-        seconds of a Retry-After header for ``status``. truncate: close the connection after this many body bytes.
-        reset: with ``truncate``: reset (RST) instead of closing. hang_up: close the connection instead of answering.
-        stall_headers: never answer, and keep the connection open. stall_body: send ``truncate`` bytes of the body
-        (default 0), then nothing more. drip_s: send the body one byte at a time, with this pause in seconds between
-        bytes. flood_header_bytes: send this many bytes of made-up header lines before the answer's own. shift_range:
-        number of bytes added to both ends of Content-Range. length_delta: number added to Content-Length; the body
-        stays as it is. surplus: add this many bytes to the body (if negative, remove them), and adjust Content-Length.
-        ignore_range: answer 200 with the whole object. range_200: answer 200 with the range and its Content-Range.
-        ignore_if_match: answer as if there were no If-Match. no_suffix: answer 416 to a suffix range. unknown_size:
-        write ``*`` for the size in Content-Range. etag: "none" sends no ETag, "weak" a weak one, "other" a wrong one.
-        chunked: send the body in chunks, without Content-Length. gzip: compress the body, with Content-Encoding.
-        slow_down_200: answer 200 with an S3 SlowDown error as the body. html_200: answer 200 with an HTML page as the
-        body. redirect: redirect to this url. redirect_status: with ``redirect``: 301, 302, 303, 307 or 308. region: the
-        bucket's region; requests signed for another region are refused. skew_s: set the server's clock this many
-        seconds ahead; refuse requests signed more than 900 s off. replace_with: put these bytes as the object's new
-        version before answering. replace_after: the same as ``replace_with``, after answering. keep_modified: with
-        ``replace_with`` or ``replace_after``: the new version has the Last-Modified of the old one. delete: delete the
-        object before answering. delete_after: the same as ``delete``, after answering. endless_listing: answer each
-        LIST with its first page, and say that more follow. ignore_start_after: answer a LIST as if there were no
-        start-after. ignore_if_none_match: let a PUT with If-None-Match replace an existing object. lose_answer: execute
-        the request, then close the connection without an answer.
+    Attributes:
+        method: "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any.
+        path: part of the request's path; None for any.
+        ranged: True for requests with a Range header only, False for those without; None for any.
+        after: number of matches that pass before the fault begins.
+        times: number of matches that it affects; None: all further ones.
+        latency_s: delay of the answer, in seconds.
+        status: answer with this HTTP status and the S3 error document of ``code``.
+        code: S3's error code for ``status``; an empty one sends no body.
+        headers: extra response headers, added to any answer; None as a value removes a header.
+        retry_after_s: seconds of a Retry-After header for ``status``.
+        truncate: close the connection after this many body bytes.
+        reset: with ``truncate``: reset (RST) instead of closing.
+        hang_up: close the connection instead of answering.
+        stall_headers: never answer, and keep the connection open.
+        stall_body: send ``truncate`` bytes of the body (default 0), then nothing more.
+        drip_s: send the body one byte at a time, with this pause in seconds between bytes.
+        flood_header_bytes: send this many bytes of made-up header lines before the answer's own.
+        shift_range: number of bytes added to both ends of Content-Range.
+        length_delta: number added to Content-Length; the body stays as it is.
+        surplus: add this many bytes to the body (if negative, remove them), and adjust Content-Length.
+        ignore_range: answer 200 with the whole object.
+        range_200: answer 200 with the range and its Content-Range.
+        ignore_if_match: answer as if there were no If-Match.
+        no_suffix: answer 416 to a suffix range.
+        unknown_size: write ``*`` for the size in Content-Range.
+        etag: "none" sends no ETag, "weak" a weak one, "other" a wrong one.
+        chunked: send the body in chunks, without Content-Length.
+        gzip: compress the body, with Content-Encoding.
+        slow_down_200: answer 200 with an S3 SlowDown error as the body.
+        html_200: answer 200 with an HTML page as the body.
+        redirect: redirect to this url.
+        redirect_status: with ``redirect``: 301, 302, 303, 307 or 308.
+        region: the bucket's region; requests signed for another region are refused.
+        skew_s: set the server's clock this many seconds ahead; refuse requests signed more than 900 s off.
+        replace_with: put these bytes as the object's new version before answering.
+        replace_after: the same as ``replace_with``, after answering.
+        keep_modified: with ``replace_with`` or ``replace_after``: the new version has the Last-Modified of the old one.
+        delete: delete the object before answering.
+        delete_after: the same as ``delete``, after answering.
+        endless_listing: answer each LIST with its first page, and say that more follow.
+        ignore_start_after: answer a LIST as if there were no start-after.
+        ignore_if_none_match: let a PUT with If-None-Match replace an existing object.
+        lose_answer: execute the request, then close the connection without an answer.
 
     Raises:
         InvalidOptionError: a field has an invalid value, or has no effect without another field.

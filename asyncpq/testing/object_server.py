@@ -75,8 +75,7 @@ class LoggedRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """An HTTP answer, as ``before`` of an :class:`ObjectServer` may return one. The server adds Content-Length and
-    Date.
+    """An HTTP answer, as ``before`` of :class:`ObjectServer` may return one, without Content-Length and Date.
 
     Attributes:
         status: HTTP status.

@@ -211,8 +211,7 @@ class StoreFault:
 
 
 class FaultStore(WrappedStore):
-    """A store that fails fetches, by its ``faults``. Reads do not retry its errors: stores have retried before they
-    raise."""
+    """A store that fails fetches, by its ``faults``. Reads do not retry its errors, since stores retry themselves."""
 
     def __init__(self, inner: base.Store, faults: Sequence[StoreFault] = ()) -> None:
         super().__init__(inner)

@@ -33,8 +33,7 @@ class Access(NamedTuple):
     Attributes:
         operation: the cache's method: "get", "put", "offer" or "discard".
         key: the key's number, by first appearance: a trace contains no names of objects.
-        kind: the kind of the value, such as "page", "offset_index", "pointer" (a url's version) or "version" (a
-            footer).
+        kind: the kind of the value, such as "page", "pointer" (a url's version) or "version" (a footer).
         weight: bytes of a value that is put or offered, without the cache's overhead; otherwise 0.
         scan: whether a scan made the access.
     """
@@ -122,8 +121,7 @@ def read_trace(path: str | os.PathLike[str]) -> list[Access]:
 
 
 class Cache(Protocol):
-    """The interface of a cache on which a trace is replayed: :class:`asyncpq.MemoryCache`, or another policy to
-    compare with."""
+    """The interface of a cache on which a trace is replayed: :class:`asyncpq.MemoryCache`, or another policy."""
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any: ...
 

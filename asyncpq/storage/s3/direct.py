@@ -135,8 +135,7 @@ class DirectBucket(Unpicklable):
 
 
 class SignedExchange:
-    """One signed request over all its attempts. After a refusal it corrects region, clock and credentials at most once
-    each."""
+    """One signed request over all its attempts. Refusals correct region, clock and credentials at most once each."""
 
     method = "GET"
     content = b""

@@ -86,8 +86,7 @@ def _with_id(field: TableField) -> pa.Field:
 def _columns_then(
     inlined: InlinedRows, state: DuckLakeState, wanted: Collection[int | None], table: str
 ) -> dict[int, DuckLakeColumn]:
-    """Return the columns with ids in ``wanted``, as they were when the rows were written, keyed by position in the
-    rows.
+    """Return the columns with ids in ``wanted``, as of when the rows were written, by position in the rows.
 
     Raises CorruptFileError if the name of an inlined column does not match exactly one column of the table.
     """

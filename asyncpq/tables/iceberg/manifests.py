@@ -417,8 +417,7 @@ def _scaled(iceberg_type: types.IcebergType, value: Decimal) -> Decimal | None:
 
 
 def _is_early(literal: object) -> bool:
-    """Return whether ``literal`` is a date or time before 1970: early writers may have put it one partition too
-    late."""
+    """Return whether ``literal`` is a date or time before 1970, which early writers put one partition too late."""
     return isinstance(literal, dt.date) and literal < _epoch(literal)
 
 
