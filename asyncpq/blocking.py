@@ -335,8 +335,7 @@ class _Batches(_Bridge[S]):
             self._closing = weakref.finalize(self, self._portal.post, inner.close)
 
     def _take(self) -> S:
-        """Return a read that has started: inside a ``with`` block the shared one, otherwise one that the caller must
-        end."""
+        """Return a read that has started: inside a ``with`` block the shared one, else one that the caller must end."""
         with self._turn():
             if self._inside:
                 return self.asynchronous

@@ -153,8 +153,7 @@ class AsyncpqError(Exception):
 def located(
     *, url: str | None = None, byte_range: tuple[int, int] | None = None, column: str | None = None
 ) -> Iterator[None]:
-    """Set ``url``, ``byte_range`` and ``column`` of an AsyncpqError that the ``with`` block raises, where it has
-    None."""
+    """Set ``url``, ``byte_range`` and ``column``, where None, of an AsyncpqError that the ``with`` block raises."""
     try:
         yield
     except AsyncpqError as error:
@@ -377,8 +376,7 @@ def shown(name: str) -> str:
 
 
 def many_files(url: str) -> str:
-    """Return the hint for a missing object at ``url`` that was opened as one file: the url may be a folder or
-    pattern."""
+    """Return the hint for a missing object at ``url`` opened as one file: it may be a folder or pattern."""
     if url.lower().startswith(("http://", "https://")):
         return "HTTP has no listings: " + Hint(
             "to read many files, pass a list of their urls to Session.open_dataset.", "read the files one by one."

@@ -210,8 +210,7 @@ class Operation:
         return part
 
     def progress(self, step: str, done: int, total: int | None, unit: Literal["files", "rows"]) -> None:
-        """Send a :class:`Progress` event: ``done`` of ``total`` files or rows (``unit``) of ``step``, which names the
-        step."""
+        """Send a :class:`Progress` event: ``done`` of ``total`` files or rows (``unit``) of the step named ``step``."""
         if self.on_event is not None:
             self._tell(self.on_event, Progress(self.name, self.url, step, done, total, unit))
 

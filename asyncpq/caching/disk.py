@@ -233,8 +233,7 @@ class DiskCache(TierCounters):
         return TimeoutError(f"the disk did not answer within {self._timeout_s} s")
 
     def _start_threads(self) -> _Threads:
-        """Return the reading and the writing thread of this process; start them if they do not run (also after a
-        fork)."""
+        """Return the reading and the writing thread of this process; start those that do not run (as after a fork)."""
         if self._threads is None or self._threads.process != os.getpid():
             self._threads = _Threads()
         return self._threads

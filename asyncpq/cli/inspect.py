@@ -188,8 +188,7 @@ def _print_file_facts(out: Console, document: Inspection, *, pages: bool = True)
 
 
 def _having(columns: Sequence[ColumnReport], what: _Index, row_groups: int) -> str:
-    """Return a phrase that says which columns have the index ``what`` (such as a Bloom filter): "all", or their
-    names."""
+    """Return which columns have the index ``what`` (such as a Bloom filter), as text: "all", or their names."""
     having = [column["name"] for column in columns if column[what]]
     if not having:
         return "none"

@@ -131,8 +131,7 @@ async def _layout(session: Session, target: File | Dataset, url: str) -> Inspect
 
 
 def _print(out: Console, text: str) -> None:
-    """Print a report of ``why`` or ``explain`` with its titles in bold, its bars dim, and the severity of causes in
-    color."""
+    """Print a report of ``why`` or ``explain`` with titles in bold, bars dim, and the severity of causes in color."""
     for line in text.splitlines():
         shown = Text(line, "bold" if line and not line.startswith(" ") else "")
         shown.highlight_regex("█+", "cyan")

@@ -139,8 +139,7 @@ class DatasetPlan:
         return framed(self.to_dict(layouts=True))
 
     def _estimates(self) -> list[dict[str, Any]]:
-        """Return the estimated seconds of each read strategy (such as predicate columns first), summed over the
-        files."""
+        """Return the estimated seconds of each read strategy (such as predicate columns first), in all files."""
         seconds: dict[str, float] = {}
         for plan in self.files:
             for name, estimate in plan.estimates:

@@ -223,8 +223,7 @@ def _of_part(leaf: Learnt) -> Learnt:
 
 
 def _native_side(version: FileVersion, boxes: list[Any], *, is_x: bool) -> Learnt:
-    """Return the range of x (or y) in ``boxes``, the bounding boxes that the statistics of GEOMETRY or GEOGRAPHY
-    give."""
+    """Return the range of x (or y) in ``boxes``, the bounding boxes in statistics of GEOMETRY or GEOGRAPHY."""
     groups = version.metadata.row_groups
     known = [box for box, group in zip(boxes, groups, strict=False) if group.num_rows]
     if not known or None in known or (is_x and any(box.xmin > box.xmax for box in known)):

@@ -408,8 +408,7 @@ def is_file_of(target: Target, url: str, size: int | None = None) -> bool:
 
 
 async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:
-    """Whether a target is a single file: an object exists at exactly the target's url, and no file of the target
-    below it."""
+    """Whether a target is a single file: an object is at exactly the target's url, and no file of it below."""
     try:
         if not target.may_be_file or not await _one_file(store, target.url, context):
             return False
@@ -420,8 +419,7 @@ async def is_one_file(store: Store, target: Target, context: RequestContext) -> 
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
-    """Return a list with the object at exactly ``url``, which is found without a listing; an empty list if it is
-    missing."""
+    """Return a list with the object at exactly ``url``, found without a listing; empty if it is missing."""
     try:
         handle = await store.open_object(url)
         try:

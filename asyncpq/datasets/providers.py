@@ -66,8 +66,7 @@ class RuntimeReader:
             await handle.close()
 
     def _check_length(self, length: int, at_most: int | None) -> None:
-        """Raise ResourceLimitError if ``length`` bytes are more than ``at_most``, or the session's limit if it is
-        None."""
+        """Raise ResourceLimitError if ``length`` bytes exceed ``at_most`` (None: the session's limit)."""
         if at_most is not None and length > at_most:
             raise ResourceLimitError(
                 f"the file has more than {at_most} bytes, the most that a file of its kind may have",

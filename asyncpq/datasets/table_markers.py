@@ -148,7 +148,7 @@ def _paimon_or_hive(url: str, start: int) -> tuple[str, str] | None:
 
 
 def unseen_folders(runtime: Runtime, prefixes: Sequence[str]) -> list[str]:
-    """Return the folders around ``prefixes`` (see :func:`folders_around`) that this session has not yet seen to be no
+    """Return the folders around ``prefixes`` (see :func:`folders_around`) that this session does not know to be no
     tables."""
     folders = sorted({folder for prefix in prefixes for folder in folders_around(prefix)})
     return [folder for folder in folders if folder not in runtime.plain_folders]

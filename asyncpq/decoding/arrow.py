@@ -68,8 +68,7 @@ _TAKE = pc.kernel("take")
 
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
-    """Convert a pyarrow ``error`` about a file's bytes to an asyncpq error, and return it. ``what`` begins its
-    message."""
+    """Convert a pyarrow ``error`` about a file's bytes to an asyncpq error, whose message begins with ``what``."""
     if isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error):
         return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
     if isinstance(error, (MemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):

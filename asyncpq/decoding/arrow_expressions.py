@@ -344,8 +344,7 @@ _VALUE: Final = 1
 
 
 class Call(NamedTuple):
-    """A call of a compute function. A junction, AND or OR, has the arguments of the equal junctions that it was built
-    of."""
+    """A call of a compute function. A junction, AND or OR, has the arguments of the junctions that it joins."""
 
     function: str
     args: list[Node]

@@ -44,7 +44,7 @@ def rebase_column(
 
 
 def _change(type_: pa.DataType, calendars: Sequence[LegacyCalendar | None]) -> Cast | None:
-    """Return the function that rebases arrays of ``type_``, of whose leaf columns ``calendars`` are; None if no value
+    """Return the function that rebases arrays of ``type_``, with leaf columns in ``calendars``; None if none
     changes."""
     if not any(calendars):
         return None

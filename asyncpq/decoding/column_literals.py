@@ -64,8 +64,7 @@ def resolve_literals(expr: Expression, now: dt.datetime, schema: pa.Schema | Map
 
 
 def _value_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
-    """Return the type of a column's literals: the column's own, for a list that of its elements, for a UUID column
-    UUID."""
+    """Return the type of a column's literals: the column's; of a list its elements', of a UUID column UUID."""
     type_ = column_type(name, schema)
     if is_list(storage_type(type_)):
         type_ = storage_type(type_).value_type
@@ -84,8 +83,7 @@ def _typed(value: Scalar, type_: pa.DataType, column: str) -> Scalar:
 
 
 def _number(text: str, type_: pa.DataType) -> Scalar:
-    """Parse a number for a column of ``type_``: the nearest float for a column of floats, the exact number for other
-    columns."""
+    """Parse a number for a column of ``type_``: the nearest float for floats, the exact number for others."""
     if not pa.types.is_floating(type_):
         exact = Decimal(text)
         return int(exact) if exact == exact.to_integral_value() else exact

@@ -192,8 +192,7 @@ def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
 
 
 def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
-    """Return how many bytes ``array`` takes as ``type_``, which may have dictionaries expanded and another layout of
-    lists."""
+    """Return how many bytes ``array`` takes as ``type_``, with dictionaries expanded or other lists."""
     type_ = stored_as(type_)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

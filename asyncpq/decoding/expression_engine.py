@@ -233,8 +233,7 @@ def _tests_nan(expr: tree.Atom) -> bool:
 
 
 def _as_text(expr: tree.Atom, type_: pa.DataType) -> tuple[str, str] | None:
-    """If ``expr`` compares a UUID, date or time with text, return the reason and the hint of an error about that; else
-    None."""
+    """If ``expr`` compares a UUID, date or time with text, return reason and hint for an error; else None."""
     text = next((value for value in expr.literals if isinstance(value, str)), None)
     example = _example(type_)
     if text is None or not isinstance(expr, (tree.Comparison, tree.In, tree.KeyIn)) or example is None:

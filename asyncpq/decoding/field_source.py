@@ -114,8 +114,8 @@ class FieldSource:
         return self._with_maps(array, rows, leaves) if self._checks_keys else array
 
     def _with_maps(self, array: pa.Array, rows: RowRanges, leaves: tuple[int, ...]) -> pa.Array:
-        """Convert the lists of structs of ``rows`` in ``array`` to maps. Raises UnsupportedFeatureError if a key
-        is null."""
+        """Convert the lists of structs of ``rows`` in ``array`` to maps. Raises UnsupportedFeatureError for a null
+        key."""
         position = first_with_forbidden_null(array)
         if position is None:
             return self._merge([PartialField(leaves, array)], self._projected(leaves, self._extensions).type)

@@ -109,8 +109,8 @@ class LeafArray(NamedTuple):
         return self if self.dictionary is None else self._replace(dictionary=None, lacks_dictionary=True)
 
     def attached(self, dictionary: Dictionary | None, column: str) -> LeafArray:
-        """Undo :meth:`detached`: join the indices with the column chunk's dictionary. Raises CorruptFileError if there
-        is none."""
+        """Undo :meth:`detached`: join the indices with the column chunk's dictionary. Raises CorruptFileError without
+        one."""
         if not self.lacks_dictionary:
             return self
         if dictionary is None:
@@ -325,8 +325,7 @@ def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
 
 
 def common_length(data: bytes, begin: int, count: int, end: int) -> int | None:
-    """Return the length that all of the ``count`` PLAIN byte arrays in ``data[begin:end]`` have; None if lengths
-    differ."""
+    """Return the length of each of the ``count`` PLAIN byte arrays in ``data[begin:end]``; None if lengths differ."""
     if count == 0 or end < begin + LENGTH_BYTES:
         return None
     length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")

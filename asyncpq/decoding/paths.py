@@ -28,8 +28,7 @@ def parts_of(type_: pa.DataType) -> list[tuple[int, str]]:
 
 
 def beginning(type_: pa.DataType, path: str) -> list[tuple[int, str]]:
-    """Return the ordinal of each child of ``type_`` that the dotted ``path`` may begin with, and the rest of the
-    path."""
+    """Return the ordinal of each child of ``type_`` that the dotted ``path`` may begin with, and the rest."""
     return [
         (index, path[len(part) + 1 :]) for index, part in parts_of(type_) if path == part or path.startswith(f"{part}.")
     ]

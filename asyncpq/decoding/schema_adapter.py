@@ -286,7 +286,7 @@ def _some_leaves(match: Match, schema: ParquetSchema) -> set[int]:
 
 
 def _lacking(match: Match, path: str) -> pa.Scalar | None:
-    """Return a null scalar if the file lacks the struct field at ``path`` and the dataset gives no default for it; else
+    """Return a null scalar if the file lacks the struct field at ``path`` without a default in the dataset; else
     None."""
     while path:
         type_ = match.field.type

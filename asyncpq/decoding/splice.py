@@ -367,8 +367,8 @@ def stored_element(metadata: FileMetadata, index: int) -> bytes:
 
 
 def _with_repetition(element: bytes, repetition: Repetition) -> bytes:
-    """Return the Thrift struct of a schema element with another repetition: a field that comes again overrides the one
-    before."""
+    """Return the Thrift struct of a schema element with another repetition: a repeated field overrides an earlier
+    one."""
     return element[:-1] + _REPETITION_FIELD + zigzag_varint(repetition) + b"\0"
 
 
@@ -401,8 +401,7 @@ def _group_element(element: SchemaElement, num_children: int, converted: Convert
 
 
 def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
-    """Encode the schema elements above a leaf column: the root and the groups, each with one child, without logical
-    types."""
+    """Encode the schema elements above a leaf column: root and groups, each with one child, without logical types."""
     elements = [root_element(1)]
     elements += [
         _group_element(metadata.schema.elements[index]._replace(field_id=None), 1) for index in leaf.ancestor_indexes

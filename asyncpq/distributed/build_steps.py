@@ -87,8 +87,7 @@ class BuildStep:
 
     @property
     def num_bins(self) -> int:
-        """Number of groups of input rows, by the column "bin": one task gets all rows of a group. 1 without that
-        column."""
+        """Number of groups of input rows, by the column "bin": one task gets a whole group. 1 without that column."""
         return 1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -185,8 +184,7 @@ def order_in(piece: Mapping[str, Any]) -> RowKey:
 
 
 def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
-    """Return the sort key (key, file and row) of the row at position ``number``, with 0 for columns that its table
-    lacks."""
+    """Return the sort key (key, file and row) of the row at position ``number``, 0 for columns that its table lacks."""
     names = rows.schema.names
     at = next((name for name in ("group", "row") if name in names), None)
     return (

@@ -133,8 +133,8 @@ class TaskExecutor:
     rounds: int = 1
 
     def files_between_commits(self, num_files: int) -> int:
-        """Return the number of files between commits: ``checkpoint_files``, or more for at most ``max_segments``
-        commits."""
+        """Return the number of files between commits: ``checkpoint_files``, or more for ``max_segments`` commits at
+        most."""
         most = max(self.options.checkpoint_files, -(-num_files // self.options.max_segments))
         self.rounds = max(1, -(-num_files // most))
         return most
@@ -241,8 +241,7 @@ class TaskExecutor:
         ids: Mapping[IndexTable, RowRanges],
         build: str,
     ) -> list[Segment]:
-        """Write index tables in this process, from their encoded rows; return the segments. ``ids``: file ids by
-        table."""
+        """Write index tables in this process from encoded rows; return the segments. ``ids``: file ids by table."""
         with ExitStack() as open_sorts:
             memory = max(MIB, self.options.memory_bytes // 2 // len(ids))
             folder = build_steps.folder_of(self.options)

@@ -62,8 +62,7 @@ class SchemaNode(NamedTuple):
 
     @property
     def annotation(self) -> str | None:
-        """Name of the logical type, such as "TIMESTAMP"; None without one, "UNRECOGNISED" for one that asyncpq
-        lacks."""
+        """Name of the logical type, such as "TIMESTAMP"; None without one, "UNRECOGNISED" if unknown."""
         return None if self.logical_type is None else self.logical_type.kind.value
 
 
@@ -85,8 +84,7 @@ class FileCalendars(NamedTuple):
 
 
 class FooterFacts:
-    """Facts from a file's footer. Methods of :class:`EngineRules` get one; :meth:`EngineDataset.footers` yields
-    them."""
+    """Facts from a file's footer, for methods of :class:`EngineRules`. :meth:`EngineDataset.footers` yields them."""
 
     def __init__(self, metadata: FileMetadata) -> None:
         self._metadata = metadata

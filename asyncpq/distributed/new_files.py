@@ -179,8 +179,7 @@ def _check(value: Mapping[str, Any], member: str) -> None:
 
 
 def fitting(sizes: Sequence[int], max_files: int | None, max_bytes: int | None) -> int:
-    """Return how many of the next files, whose sizes in bytes are given in order, are within the limits; at least
-    one."""
+    """Return how many of the next files, whose sizes are given in order, are within the limits; at least one."""
     within = len(sizes) if max_bytes is None else bisect_right(list(accumulate(sizes)), max_bytes)
     return max(1, within if max_files is None else min(within, max_files))
 

@@ -89,8 +89,7 @@ def cost_of(file: PlannedFile) -> int:
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
-    """Yield the planned file unchanged; or, if it has too many row ranges for one task, several that share its
-    rows."""
+    """Yield the planned file unchanged; or several that share its rows, if it has too many ranges for one task."""
     if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
         yield file
         return
@@ -161,8 +160,7 @@ def group_pieces(
 
 
 def _fitting_pieces(task: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
-    """Return the pieces of a task such that they fit into it: the last ones lose their payloads if there is no
-    space."""
+    """Return the pieces of a task such that they fit into it: the last lose their payloads for lack of space."""
     space = MOST_TASK_BYTES - 4 * len(task) - _PIECE_BYTES
     if sum([piece.most_bytes for piece in task]) <= space:
         return tuple(task)
@@ -172,8 +170,7 @@ def _fitting_pieces(task: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
 
 
 def _folder_of(dataset: str, file: str) -> str:
-    """Return the url of the folder ``dataset``, with its final slash, if ``file`` is inside it; else of the file's
-    folder."""
+    """Return the url of the folder ``dataset``, with its final slash, if ``file`` is inside; else of its folder."""
     root = dataset if dataset.endswith("/") else f"{dataset}/"
     return root if file.startswith(root) else file.rpartition("/")[0] + "/"
 

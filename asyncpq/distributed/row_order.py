@@ -67,8 +67,7 @@ class ZOrder:
 
     @classmethod
     def of_samples(cls, samples: Sequence[pa.Array]) -> Self:
-        """Return a z-order for columns with the distribution of ``samples``: for each column an array of sampled
-        values."""
+        """Return a z-order for columns with the distribution of ``samples``: sampled values of each column."""
         bits = min(_MOST_BITS, _PLACE_BITS // len(samples))
         return cls.of([rank_bounds(values, (1 << bits) - 2) for values in samples], bits)
 
@@ -83,8 +82,7 @@ class ZOrder:
 
     @staticmethod
     def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
-        """Return each value's rank: 0 for null, otherwise 1 plus the number of ``bounds`` that are not greater than
-        it."""
+        """Return each value's rank: 0 for null, else 1 plus the number of ``bounds`` not greater than it."""
         places = pc.search_sorted(bounds, _orderable(values), side="right")
         return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
 

@@ -278,7 +278,7 @@ class PlanningJobs(Protocol):
     :meth:`PlannedChunk.of`."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
-        """Yield the plans of workers, each of consecutive files, in the order of ``files``. ``skips``: leave out bad
+        """Yield the plans of workers, each of consecutive files, in order of ``files``. ``skips``: leave out bad
         files."""
 
 

@@ -76,8 +76,7 @@ class PlannedFile:
         return sum(map(len, payloads)) + _ENTRY_BYTES * len(payloads)
 
     def without_payloads(self) -> PlannedFile:
-        """Return a copy of the planned file without ``footers`` and ``pages``, which the task then fetches from the
-        file."""
+        """Return a copy of the planned file without ``footers`` and ``pages``, which the task then fetches."""
         return replace(self, footers={}, pages={})
 
 
@@ -191,8 +190,7 @@ class TaskScan:
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
-        """Key of the rules, beside ``schema``, that match files to columns: scans with equal keys share cached
-        results."""
+        """Key of the rules, beside ``schema``, that match files to columns: scans with equal keys share caches."""
         return self.url, self.fields, self.variants
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> PlanRequests:

@@ -42,8 +42,7 @@ class WorkerSettings(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """Key of the session: settings with equal keys share one in each process. Never shown: it may contain
-        secrets."""
+        """Key of the session: settings with equal keys share one in each process. Never shown: it may hold secrets."""
 
     def resolved_storage(self) -> dict[str, Any]:
         """Return the storage options with current credentials. Called again after the store refused them. Raises
@@ -125,8 +124,7 @@ class ProcessSession:
             raise
 
     def call(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
-        """Run the coroutine that ``work(session)`` returns in the session's loop, wait for it, and return its
-        result."""
+        """Run the coroutine that ``work(session)`` returns in the session's loop, wait, and return its result."""
         return self._portal.call(work(self._session))
 
     def counts(self) -> dict[str, int]:
@@ -318,8 +316,7 @@ def _renewed(settings: WorkerSettings, session: ProcessSession, refusal: Credent
 
 
 def close_workers() -> None:
-    """Close all sessions that tasks have opened in this process and that no call is using. A later task opens a new
-    one."""
+    """Close all sessions that tasks opened in this process and no call is using. A later task opens a new one."""
     with _changed:
         closing = [key for key, session in _sessions.items() if not session.users]
         sessions = [_sessions.pop(key) for key in closing] if _process == os.getpid() else []

@@ -253,8 +253,7 @@ async def _known_tail(source: ObjectSource, version: ObjectVersion, stop: int, c
 
 
 def _head(part: tuple[int, int], tail: Tail | None) -> tuple[int, int]:
-    """Return what must be fetched of the range ``part``: the bytes in front of ``tail``, the cached end of the
-    object."""
+    """Return what must be fetched of the range ``part``: the bytes before ``tail``, the object's cached end."""
     start, stop = part
     return (start, tail.start) if tail is not None and start < tail.start < stop else part
 

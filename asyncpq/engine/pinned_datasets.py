@@ -86,8 +86,7 @@ class _Pinned(NamedTuple):
 
 
 class _PinnedFiles(WrappedFiles):
-    """A :class:`FileProvider` for one read. It gives the files of the provider that it wraps, each fixed to one
-    version."""
+    """A :class:`FileProvider` for one read. It gives the files of another provider, each fixed to one version."""
 
     known: FileSet | None = None
 
@@ -101,8 +100,7 @@ class _PinnedFiles(WrappedFiles):
     async def files(
         self, ask: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        """Return the files with their versions fixed. Raises NotModifiedError if the caller knows the rows of these
-        versions."""
+        """Return the files with their versions fixed. Raises NotModifiedError if the caller knows these versions."""
         self.metrics = operation.metrics
         found = await self.source.files(ask, operation, scan=scan)
         files = found.files
@@ -164,8 +162,7 @@ def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None], *, 
 
 
 def _tells(file: DataFile) -> bool:
-    """Return whether ``file`` already has a validator that identifies the version to read, so that no request is
-    needed."""
+    """Return whether ``file`` has a validator that identifies the version to read, without a request."""
     if file.immutable or file.content is not None or file.unreadable is not None:
         return True
     return file.validator is not None and file.validator.is_strong

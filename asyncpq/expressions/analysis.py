@@ -62,8 +62,8 @@ ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueDomain:
-    """The rules by which literals compare with the values of one column. Two domains are equal only if they are one
-    object."""
+    """The rules by which literals compare with the values of one column. Domains are equal only if they are
+    identical."""
 
     to_key: ToKey  # makes the key of a literal that is not None. Keys have the order of the values.
     # types whose literals are all comparable and of the column's type, each with a function that makes the key; None

@@ -243,8 +243,7 @@ def _described(value: object) -> str:
 
 
 def duration(nanoseconds: int) -> dt.timedelta | Duration:
-    """Convert nanoseconds to a ``timedelta``; to a :class:`Duration` if a ``timedelta`` cannot represent them
-    exactly."""
+    """Convert nanoseconds to a ``timedelta``; to a :class:`Duration` if that cannot represent them exactly."""
     micros, rest = divmod(nanoseconds, 1000)
     try:
         return Duration(nanoseconds) if rest else dt.timedelta(microseconds=micros)
@@ -253,7 +252,7 @@ def duration(nanoseconds: int) -> dt.timedelta | Duration:
 
 
 def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
-    """Convert nanoseconds since midnight to a ``time``; to a :class:`TimeOfDay` if a ``time`` cannot represent them
+    """Convert nanoseconds since midnight to a ``time``; to a :class:`TimeOfDay` if that cannot represent them
     exactly."""
     micros, rest = divmod(nanoseconds, 1000)
     if rest or not 0 <= nanoseconds < NANOSECONDS["s"] * 86_400:

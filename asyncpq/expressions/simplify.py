@@ -209,8 +209,7 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
 
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
-    """A superset of the values that a column has in some rows: intervals of values, and whether nulls and NaN may
-    occur."""
+    """A superset of the values that a column has in some rows: intervals, and whether nulls and NaN may occur."""
 
     intervals: Intervals = EVERYTHING  # of values other than null and NaN; ascending, not meeting; ends are literals
     null: bool = True  # nulls may be among the values
@@ -397,8 +396,8 @@ class _Moment:
 
 
 def _kind(value: Any) -> str | None:
-    """Return the kind of ``value``, such as "number"; only literals of one kind have an order. None if ``value`` has no
-    order."""
+    """Return the kind of ``value``, such as "number"; literals of one kind have an order. None if ``value`` has
+    none."""
     if isinstance(value, _Moment):
         value = value.value
     if isinstance(value, (dt.datetime, Timestamp)):
@@ -410,8 +409,7 @@ def _kind(value: Any) -> str | None:
 
 
 def _kind_of(parts: Intervals) -> str | None:
-    """Return the kind (:func:`_kind`) of the literals at the ends of the intervals; None if the intervals have
-    no ends."""
+    """Return the kind (:func:`_kind`) of the literals at the ends of the intervals; None without ends."""
     ends = (end for interval in parts[:1] for end in (interval.low, interval.high) if end is not None)
     return next(map(_kind, ends), None)
 

@@ -189,8 +189,7 @@ def kind_of(node: Any) -> str:
 
 
 def name_parts(node: Any) -> list[str] | None:
-    """Return a column's name and the names of the struct fields below it, as a list; None if ``node`` is not a
-    column."""
+    """Return a column's name and the names of struct fields below it, as a list; None if ``node`` is no column."""
     if kind_of(node) == "Paren":
         return name_parts(node.this)
     if kind_of(node) == "Dot":
@@ -459,8 +458,8 @@ def moment(text: str) -> dt.datetime | Timestamp:
 
 
 def interval(text: str, unit: str) -> dt.timedelta:
-    """Parse an SQL interval in units from weeks to microseconds: ``text`` is the quoted part, ``unit`` the word after
-    it."""
+    """Parse an SQL interval in units from weeks to microseconds: ``text`` is the quoted part, ``unit`` the next
+    word."""
     amount, _, rest = text.strip().partition(" ")
     name = (unit or rest).strip().upper()
     step = _UNITS.get(name) or _UNITS.get(name.removesuffix("S"))

@@ -117,8 +117,7 @@ class Atom(Expression):
 
     @property
     def subject(self) -> str:
-        """The column and the operator as text, for messages. The values are left out: there may be thousands
-        of them."""
+        """The column and the operator as text, for messages. Values are left out: there may be thousands."""
         return f"{self.column} {self.operator}"
 
     @property
@@ -718,8 +717,7 @@ class VariantTest(DerivedTest):
 
 
 def variant_path(text: object) -> Path:
-    """Parse the path of a variant's part, such as ``$.a[0]['b c']``. Raises ExpressionError if ``text`` is not
-    a path."""
+    """Parse the path of a variant's part, such as ``$.a[0]['b c']``. Raises ExpressionError for others."""
     path: list[str | int] = []
     rest = text[1:] if isinstance(text, str) and text.startswith("$") else None
     while rest:

@@ -19,8 +19,7 @@ from asyncpq.storage.urls import safe_url
 
 
 class HeldObject:
-    """A :class:`asyncpq.storage.base.StoredObject` whose bytes are in memory. Its validator is made from the
-    content."""
+    """A :class:`asyncpq.storage.base.StoredObject` in memory, with a validator made from the content."""
 
     client = "memory"
     server = ""
@@ -45,8 +44,7 @@ class HeldObject:
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """Return the bytes ``[start, stop)`` of the content. Raises InvalidResponseError if the content ends
-        earlier."""
+        """Return the bytes ``[start, stop)`` of the content. Raises InvalidResponseError if it ends earlier."""
         if stop > len(self._content):
             raise InvalidResponseError(
                 f"the object ends at byte {len(self._content)}, before the range does",

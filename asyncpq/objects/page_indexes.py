@@ -71,8 +71,7 @@ _BYTES_A_STEP = 64  # of an index, whose pages take some 10 microseconds each
 
 @dataclass(slots=True)
 class PageIndexes:
-    """The page indexes that a read uses, keyed by (row group, leaf column). Absent and unusable indexes are
-    left out."""
+    """The page indexes that a read uses, keyed by (row group, leaf column). Without absent and unusable ones."""
 
     read: FileRead
     offsets: dict[Place, OffsetIndex] = field(default_factory=dict)  # page locations
@@ -211,8 +210,7 @@ class PageIndexes:
         return True
 
     def _use_made_zones(self, request: IndexRequest, chunk: IndexedChunk) -> None:
-        """Use the chunk's page bounds from an external index, if it has them; otherwise record that pages are not
-        pruned."""
+        """Use the chunk's page bounds from an external index, if it has them; else record that pages are not pruned."""
         place, memory = (request.row_group, request.leaf), self.read.source.runtime.memory
         made = self.read.version.made.get(place)
         zones: PageZones | None = None

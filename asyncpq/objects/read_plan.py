@@ -75,8 +75,7 @@ _MOST_PIECES: Final = 512
 
 
 class Item(NamedTuple):
-    """The unit of fetching for one column: a page, a dictionary, or a slice of a column chunk whose pages are not
-    known."""
+    """The unit of fetching for one column: a page, a dictionary, or a slice of a column chunk with unknown pages."""
 
     column: int  # position in the row group plan's ``columns``
     leaf: int  # leaf index in the schema
@@ -210,8 +209,7 @@ class RowGroupPiece(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Parts of row groups that are fetched together and take their bytes from the budget together. Units are delivered
-    in order."""
+    """Parts of row groups that are fetched together and share a part of the budget. Units are delivered in order."""
 
     pieces: tuple[RowGroupPiece, ...]
     num_bytes: int
@@ -358,8 +356,7 @@ def located(group: RowGroupPlan, offsets: Mapping[int, OffsetIndex]) -> RowGroup
 
 
 def whole_piece(group: RowGroupPlan, first: range) -> RowGroupPiece:
-    """Return the whole plan of one row group as one piece. ``first``: positions of the columns that are fetched
-    first."""
+    """Return the whole plan of one row group as one piece. ``first``: positions of columns to fetch first."""
     (piece,) = _split(group, first, 1 << 62)
     return piece
 

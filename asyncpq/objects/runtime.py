@@ -371,8 +371,7 @@ class Runtime:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the session, for other threads. Raises UsageError if the session is not open in this
-        process."""
+        """The event loop of the session, for other threads. Raises UsageError if it is not open in this process."""
         if self._life.loop is None or self._life.closed or self._life.process != os.getpid():
             raise UsageError(
                 "the session is closed" if self._life.closed else "the session has not been entered in this process",

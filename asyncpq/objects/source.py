@@ -129,7 +129,7 @@ class Freshness:
         return pointer.validated_at >= asked or time.monotonic() - pointer.validated_at < self.policy.max_age_s
 
     def may_be_current(self, pointer: Pointer) -> bool:
-        """Return whether the object may still have the version of ``pointer``. Only a local file is checked, by its
+        """Return whether the object may still have the version of ``pointer``. Only local files are checked, by
         stat."""
         return self._check is None or self._check(pointer.validator)
 
@@ -293,8 +293,7 @@ class ObjectSource:
             context.metrics.wait_ends()
 
     def held_version(self) -> FileVersion | None:
-        """Return the object's version in the session's memory; None if there is none, or the cache policy forbids its
-        use."""
+        """Return the object's version in the session's memory; None without one, or if the cache policy forbids it."""
         pointer = self.freshness.pointer()
         if pointer is None or not self.freshness.may_be_current(pointer):
             return None

@@ -148,8 +148,7 @@ class ObjectBackend(IndexBackend):
         return self._url("manifests", f"{number:0{_DIGITS}d}.json")
 
     async def _held(self, operation: Operation | None, segment: Segment, digest: str) -> SortedRows | None:
-        """Return the rows of a whole segment, whose content has ``digest``, from the session's memory; None if not
-        there."""
+        """Return the rows of a whole segment, whose content has ``digest``, from the session's memory; else None."""
         rows: SortedRows | None = self._runtime.memory.get(await self._key(segment, digest))
         if rows is not None:
             metrics = self._metrics(operation) if operation is None else operation.metrics
@@ -568,8 +567,7 @@ class FolderBackend(ObjectBackend):
                 await source.handle.close()
 
     async def _source(self, segment: Segment) -> ObjectSource:
-        """Open the segment's object, using the sizes in the manifest to fetch its footer; the caller closes its
-        handle."""
+        """Open the segment's object, using the sizes in the manifest to fetch its footer; the caller closes it."""
         url, runtime, extra = self._segment_url(segment.name), self._runtime, segment.extra
         tail_hint = safe_url(url)  # its own tail size is known
         most = runtime.options.limits.max_footer_bytes

@@ -233,7 +233,7 @@ async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -
 
 
 async def _list(runtime: Runtime, folder: str, prefix: str, operation: Operation) -> dict[str, float | None]:
-    """List the files whose urls begin with ``folder + prefix``: the modification time (None if unknown) by relative
+    """List the files whose urls begin with ``folder + prefix``: modification times (None if unknown) by relative
     path."""
     store = (await runtime.store(folder))[0]
     context = RequestContext(operation.metrics, purpose="list")

@@ -112,8 +112,8 @@ class _Piece:
         self.has_unknown = False
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the segment's rows, until it has ``segment_rows`` rows or ``segment_bytes`` bytes, or the stream has
-        ended."""
+        """Yield the segment's rows, until it has ``segment_rows`` rows or ``segment_bytes`` bytes, or the stream
+        ends."""
         options = self._options
         while self.num_rows < options.segment_rows and self.data_bytes < options.segment_bytes:
             batch = await self._rows.next()
@@ -197,8 +197,7 @@ OnFileDone: TypeAlias = Callable[[FileRows, Operation], None]
 
 
 class BuildExecutor(Protocol):
-    """Reads the files of a build and writes their index rows as segments. A build calls it once for each of its
-    commits."""
+    """Reads the files of a build and writes their index rows as segments. A build calls it once for each commit."""
 
     def files_between_commits(self, num_files: int) -> int:
         """Return how many files to read between two commits of a build that reads ``num_files`` files."""

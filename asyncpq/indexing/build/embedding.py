@@ -139,8 +139,7 @@ def embed_indexes(
 
 
 def _write(indexes: Iterable[EmbeddedIndex], sink: IO[bytes] | pa.NativeFile) -> dict[str, str]:
-    """Write the bytes of the indexes to ``sink``; return the key-value pairs for the footer by which readers find
-    them."""
+    """Write the bytes of the indexes to ``sink``; return the footer's key-value pairs by which readers find them."""
     keys = {}
     for index in indexes:
         entry = index.entry(sink.tell())

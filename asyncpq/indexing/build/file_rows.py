@@ -388,8 +388,7 @@ class ZoneBounds(NamedTuple):
     nans: int | None  # None if unknown
 
     def __or__(self, other: ZoneBounds) -> ZoneBounds:
-        """Return bounds and counts that hold for the values of both zones together; a count is None if either is
-        unknown."""
+        """Return bounds and counts that hold for the values of both zones together; unknown counts are None."""
         lows = [low for low in (self.low, other.low) if low]
         counts = [
             None if own is None or further is None else own + further

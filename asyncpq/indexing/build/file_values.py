@@ -254,8 +254,7 @@ def _grouped(
 def _limited(
     keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array, limit: int
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
-    """Join postings across the smallest gaps, until no key has more than ``limit``. Return keys, first rows and
-    stops."""
+    """Join postings across the smallest gaps, until no key has more than ``limit``. Return keys, starts and stops."""
     runs = pc.run_end_encode(keys)
     ends = runs.run_ends.cast(pa.int64())
     counts = pc.subtract(ends, pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)]))
@@ -388,16 +387,14 @@ class _Values:
 
 
 def _text_bytes(array: pa.Array) -> int:
-    """Return about how many bytes the array's strings take; a dictionary's string counts once for each row that has
-    it."""
+    """Return about how many bytes the array's strings take; a dictionary's string counts once for each row."""
     if isinstance(array.type, pa.DictionaryType):
         return len(array) * int(array.dictionary.nbytes) // max(1, len(array.dictionary))
     return int(array.nbytes)
 
 
 def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return the column, or the leaf inside structs, with the dotted path ``name``; it is null where a struct is
-    null."""
+    """Return the column, or the leaf inside structs, with the dotted path ``name``; null where a struct is null."""
     top = top_level(batch.schema, name) or name
     array = batch.column(top)
     for child in struct_path(array.type, name[len(top) + 1 :]) if top != name else ():

@@ -355,8 +355,7 @@ class IndexBuilder:
         return committed
 
     async def _finish(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
-        """Commit the snapshot in which readers see the new files and no longer the removed ones; return its
-        manifest."""
+        """Commit the snapshot with the new files and without the removed ones; return its manifest."""
         dead = await self._dead(manifest)
 
         async def bring(newest: Manifest | None) -> Manifest:

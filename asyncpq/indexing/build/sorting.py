@@ -88,8 +88,7 @@ def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
 
 
 def _ascends(columns: Sequence[pa.Array]) -> bool:
-    """Whether rows are sorted by the first column, then the next ones. There is at least one column, and none has
-    nulls."""
+    """Whether rows are sorted by the first column, then the next ones. At least one column; none has nulls."""
     *before, last = columns
     behind = pc.greater_equal(last.slice(1), _but_last(last))
     for column in reversed(before):
@@ -312,7 +311,7 @@ class Merge:
         self._ended[stream] = batch is None
 
     def take(self) -> pa.RecordBatch | None:
-        """Return the next sorted rows; None if all streams have ended. Raises CorruptIndexError if a stream is not
+        """Return the next sorted rows; None if all streams have ended. Raises CorruptIndexError if one is not
         sorted."""
         held = {stream: batch for stream, batch in enumerate(self._buffers) if batch is not None and len(batch)}
         if not held:

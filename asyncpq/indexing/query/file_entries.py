@@ -284,8 +284,7 @@ class ListingMatch:
     uncounted: Sequence[int]
 
     def needed(self, selection: FileSelection) -> RowRanges:
-        """Return the ids of the files whose entries :meth:`candidates` must get. Entries of other files are
-        optional."""
+        """Return the ids of the files whose entries :meth:`candidates` must get. Others are optional."""
         if not self.unversioned:
             return RowRanges.empty()
         return (selection.files & RowRanges.from_rows(self.unversioned)) | RowRanges.from_rows(sorted(self.unsure))
@@ -342,8 +341,8 @@ class Candidate(NamedTuple):
 
 
 class FooterReader:
-    """Reads footers and page indexes of files from an index, for one read. ``is_useful`` is False if the index has none
-    of them."""
+    """Reads footers and page indexes of files from an index, for one read. ``is_useful`` is False if the index has
+    none."""
 
     def __init__(
         self,

@@ -203,8 +203,7 @@ class IndexQuery:
         return FileSelection(self._manifest.live) if selection is None else selection  # of live files alone
 
     def take_blooms(self, table: IndexTable, filters: pa.Table) -> None:
-        """Rule out row groups with ``filters``, the rows of the Bloom filter table ``table`` for the files that are
-        left."""
+        """Rule out row groups with ``filters``, the rows of the Bloom filter table ``table`` for the other files."""
         by_file: dict[int, dict[int, bytes]] = {}
         payloads = filters.column("payload")
         for position, key in enumerate(filters.column("key").to_pylist()):

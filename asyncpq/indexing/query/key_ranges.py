@@ -112,8 +112,7 @@ def intersected(left: Ranges, right: Ranges) -> Ranges:
 
 
 def is_wide(ranges: Ranges) -> bool:
-    """Return whether the ranges hold nearly all keys, as those of ``!=`` do, so that a lookup would read nearly all
-    rows."""
+    """Return whether the ranges hold nearly all keys, as those of ``!=`` do, so that a lookup reads nearly all rows."""
     begins = ends = False
     for low, high in ranges:
         begins = begins or (low <= VALUE_TAG and (high is None or high > VALUE_TAG))
