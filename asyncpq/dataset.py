@@ -316,8 +316,7 @@ class Dataset(EnteredAsync):
         return take_table(table, plain_array([place[item] for item in asked], pa.int64()))
 
     async def count(self, where: Where | None = None, *, access: Mapping[str, AccessPlan] | None = None) -> int:
-        """Return the number of matching rows; without ``where`` from footers or a table's metadata, without reading
-        data.
+        """Return the number of matching rows; without ``where`` from footers or a table's metadata alone.
 
         Arguments and errors are those of :meth:`scan`.
         """

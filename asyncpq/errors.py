@@ -168,8 +168,7 @@ class InvalidOptionError(AsyncpqError, ValueError):
     """An argument or option has a value that is not allowed, or contradicts another one.
 
     Args:
-        option: the name of the argument, if the message begins with it: ``"rows"`` of ``rows=3: must be a list``; else
-            None.
+        option: the argument's name, if the message begins with it: ``"rows"`` of ``rows=3: must be a list``; else None.
         table_format: if a table's folder was opened as plain files, the value for ``format=`` that opens the table:
             ``"delta"`` or ``"iceberg"``. None for any other error.
     """

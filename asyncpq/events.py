@@ -145,8 +145,7 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class ArrowSchemaIgnored:
     """An event for ``on_event`` of :class:`asyncpq.Session`: a file's footer has an Arrow schema (``ARROW:schema``)
-    that is damaged, or has types that asyncpq does not know. The file's columns have the types of its Parquet schema
-    alone.
+    that is damaged, or has types that asyncpq does not know. The file's columns get the types of its Parquet schema.
 
     Attributes:
         operation: the call that reads the file, such as "scan".
@@ -215,8 +214,7 @@ class Operation:
             self._tell(self.on_event, Progress(self.name, self.url, step, done, total, unit))
 
     def part_ended(self, part: Operation, error: BaseException | None, files_done: int | None) -> None:
-        """Add the metrics of ``part``, the operation of a finished file, and send a :class:`FileEnded` event for that
-        file.
+        """Add the metrics of ``part``, the operation of a finished file, and send its :class:`FileEnded` event.
 
         ``error`` is the reason why the file was skipped. ``files_done`` counts the read's finished files. It is None if
         only the file's footer was examined; no event is sent then, since the later read of the file sends it.

@@ -268,8 +268,7 @@ class ReadMetrics:
         return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text
 
     def observe(self, observer: Callable[[RequestRecord], None]) -> None:
-        """Register ``observer``, which is called with each request of the read when it ends, even if that is after
-        the read."""
+        """Register ``observer``, called with each request of the read when it ends, even after the read."""
         self._observer = observer
 
     def record(self, request: RequestRecord) -> None:

@@ -419,8 +419,7 @@ class Session(EnteredAsync):
     async def optimize(
         self, source: DatasetTarget, target: str, sort_by: Sequence[str] | str = (), **options: Unpack[OptimizeKeywords]
     ) -> RewriteResult:
-        """Rewrite rows, sorted, into files of which lookups read little. :func:`asyncpq.spark.optimize` does it on a
-        cluster.
+        """Rewrite rows, sorted, into files of which lookups read little (on a cluster: :func:`asyncpq.spark.optimize`).
 
         With ``zorder_by``, rows with equal ``sort_by`` are sorted by their place in a z-order. Rows that exceed the
         memory go to local files. The files are read back and compared with what was written before they are committed.

@@ -29,8 +29,7 @@ API = "opentelemetry.trace"
 
 @cache
 def tracer() -> Tracer | None:
-    """Return the process's OpenTelemetry tracer; None if OpenTelemetry is not installed. Its provider may come
-    later."""
+    """Return the process's OpenTelemetry tracer; None without OpenTelemetry. Its provider may come later."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -39,8 +38,7 @@ def tracer() -> Tracer | None:
 
 
 def start_span(name: str, url: str) -> ReadSpan | None:
-    """Start a span for the operation ``name`` on ``url``, as a child of the caller's; return None if none is
-    recorded."""
+    """Start a span for the operation ``name`` on ``url``, as a child of the caller's; None if none is recorded."""
     provided = tracer()
     if provided is None:
         return None

@@ -391,8 +391,7 @@ async def _row_groups(
 
 
 class _Sink(io.BytesIO):
-    """A buffer of the encoder's output. ``take`` removes and returns its content; ``tell`` returns the file
-    position."""
+    """A buffer of the encoder's output. ``take`` removes and returns its content; ``tell``: the file position."""
 
     taken = 0
 

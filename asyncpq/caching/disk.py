@@ -35,12 +35,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DiskCache(TierCounters):
-    """The cache tier in a folder on disk (:class:`asyncpq.caching.tiers.CacheTier`). Belongs to one event loop at a
-    time.
+    """The cache tier in a folder on disk (:class:`asyncpq.caching.tiers.CacheTier`). For one event loop at a time.
 
     If the folder or the disk fails, a read is a miss and a written value is not kept. After repeated failures or
-    timeouts the cache does not use the disk for a while. Reads and writes pause separately: a full disk can still be
-    read.
+    timeouts the cache does not use the disk for a while. Reads and writes pause separately: full disks can be read.
     """
 
     name: Final = "disk"
@@ -63,8 +61,7 @@ class DiskCache(TierCounters):
 
     async def open(self) -> None:
         """Make the folder if it does not exist. A folder that cannot be made or read is not an error: the cache stays
-        empty. Raises InvalidOptionError if the path is a link or no folder, or another user owns it or can write to
-        it."""
+        empty. Raises InvalidOptionError if the path is a link or no folder, or another user owns or can write it."""
         attempt = self._begin(self._reading)
         if attempt is None:
             return

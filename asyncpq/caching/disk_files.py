@@ -15,8 +15,8 @@ Eviction removes the least recently used entries of a sample: the fullest sub-fo
 Appending to a ``.usage`` file is atomic and survives the writer. Its count may only be too high: entries that others
 replace or remove stay counted until their sub-folder is listed, and each trim lists one at random.
 
-No writer lists the cache: it reads the ``.usage`` files. Eviction goes by modification times; a scan's entries get an
-old one.
+No writer lists the cache: it reads the ``.usage`` files. Eviction goes by modification times, old ones for scans'
+entries.
 
 Libraries that were examined and are not used: diskcache (pickles, CVE-2025-69872 without a fixed release; one SQLite
 index that all processes lock), cachelib's FileSystemCache (pickles; its budget is a number of files, and eviction reads

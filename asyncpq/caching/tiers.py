@@ -74,8 +74,7 @@ class Tiers:
     async def get_many(
         self, keys: Sequence[ContentKey], *, read_bytes: int = 0, scan: bool = False
     ) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
-        """Return two mappings: the cached bytes by key, and the number of hits by the tier's name. ``keys`` are
-        distinct.
+        """Return two mappings: cached bytes by key, and numbers of hits by the tier's name. ``keys`` are distinct.
 
         Each tier is asked only for what the tiers before it lack. A hit is copied to the tiers before it, as
         :meth:`put_many` does with ``read_bytes`` and ``scan``.

@@ -1,7 +1,6 @@
 """The options that several commands share, and what they become: a session, columns, keys and conditions.
 
-Keys get the types of their columns. Shells complete names from the footer of the file or dataset that the command line
-names.
+Keys get the types of their columns. Shells complete names from the footer of the named file or dataset.
 """
 
 from __future__ import annotations

@@ -114,9 +114,8 @@ class CatalogReader(Protocol):
         """
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
-        """Return the value that ``make()`` gives as the first item of its result; the second item is the value's
-        size in bytes. Callers with an equal key share one call, and the value as long as the session's memory cache
-        keeps it."""
+        """Return the value that ``make()`` gives as the first item of its result; the second item is the value's size
+        in bytes. Callers with an equal key share one call, and the value while the session's memory cache keeps it."""
 
     async def list_names(self, url: str) -> list[str]:
         """Return the names of the objects directly in a folder, ascending; empty if there are none."""

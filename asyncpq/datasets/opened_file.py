@@ -194,8 +194,7 @@ class OpenedFile:
         """Plan the file, which may fetch page indexes and Bloom filters; return how many bytes reading it fetches.
 
         ``other_bytes`` is the sum of these bytes over the files planned before, ``files`` the number of files that the
-        read is expected to plan. Raises ObjectChangedError if the file's version is not the one that an index
-        describes.
+        read is expected to plan. Raises ObjectChangedError if the file has another version than in the index.
         """
         try:
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes, files=files)

@@ -183,8 +183,7 @@ def _struct(left: pa.StructType, right: pa.StructType, policy: SchemaPolicy) -> 
 
 def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the narrowest type that can represent the values of two types that are not nested; None if there is none.
-    Exception: 64-bit integers and floats become float64, and reading an integer that float64 cannot represent is an
-    error.
+    Exception: 64-bit integers and floats become float64, and integers that float64 cannot represent are errors.
     """
     kinds = [_OF_VIEWS.get(kind, kind) for kind in (left, right)]
     if any(map(_types.is_dictionary, kinds)):

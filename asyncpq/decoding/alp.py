@@ -7,8 +7,7 @@ vectors that hold them.
 The values of a page are divided into vectors of 8 to 32,768, mostly 1,024 (``AlpPage``). Each has a frame of reference
 and packed integers, which two multiplications turn into the values; exceptions are stored as they are. The page's
 offsets find each vector, so that one value is read without the others. numpy decodes all vectors of one bit width at
-once, about a hundred million values in a second. Where it is not installed, Python decodes value by value, 200 times
-slower.
+once, about a hundred million values in a second. Without it, Python decodes value by value, 200 times slower.
 """
 
 from __future__ import annotations

@@ -277,8 +277,7 @@ def is_finer(type_: pa.DataType, unit: str) -> bool:
 def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str, array: pa.Array) -> pa.Array:
     """Convert timestamps to the coarser ``unit`` as DuckDB does, then to ``target``.
 
-    To microseconds they are truncated. To seconds and milliseconds they are rounded to the nearest, halves away from
-    1970.
+    To microseconds they are truncated. To seconds and milliseconds they are rounded, halves away from 1970.
     """
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2

@@ -142,8 +142,7 @@ def leaf_bounds(
 ) -> tuple[int, int]:
     """Return the bytes that ``pages`` of a nested leaf column certainly decode to, and those that may be added.
 
-    ``type_`` and ``slots`` are from :func:`leaf_types`. If a coarse bound is below ``limit``, a closer one is not
-    computed.
+    ``type_`` and ``slots`` are from :func:`leaf_types`. No closer bound is computed than one below ``limit``.
     """
     bits = value_bits(type_) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8

@@ -282,8 +282,7 @@ class StoredArrowSchema:
     """The Arrow schema that a writer stored in the footer (``ARROW:schema``), made safe.
 
     A file must not choose code to run: extension types that Python code registered are replaced by their storage before
-    pyarrow builds the schema, unless the reader allows them by name. A schema that does not fit the Parquet schema is
-    ignored.
+    pyarrow builds the schema, unless the reader allows them by name. A schema that does not fit is ignored.
 
     Attributes:
         ignored: why the file's ``ARROW:schema`` is not used; None if it is used or missing.

@@ -67,8 +67,7 @@ class PagedSource(PageQueue["DataPage | LeafArray | PackedPage"]):
         return dictionary
 
     def rows_with(self, rows: RowRanges, texts: Sequence[bytes], limits: DecodeLimits) -> RowRanges:
-        """Return ``rows`` without those on pages that contain none of ``texts``. All pages of ``rows`` must have
-        arrived.
+        """Return ``rows`` without those on pages that contain none of ``texts``. All pages of ``rows`` are there.
 
         The search stops once it has ruled out less than half of the searched pages. Decoded pages are not searched. If
         a cache keeps decoded pages, no page is searched. Raises the errors of :meth:`select`.

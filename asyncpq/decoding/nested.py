@@ -6,8 +6,7 @@ two partial fields must agree about the lists and structs that they share.
 
 Pages of a repeated leaf are used one by one only if each begins with a row. An OffsetIndex promises that, unless the
 writer is known to break it (``Claim.PAGE_ROWS``); decoded levels show it. V1 pages do not state their rows, V2 pages
-may state wrong ones: so the levels of the decoded rows are counted and compared with the values that each header
-claims.
+may state wrong ones: so the levels of the decoded rows are counted and compared with each header's.
 """
 
 from __future__ import annotations
@@ -389,8 +388,7 @@ class NestedLeaf(PageQueue[DataPage]):
     def pages_of(self, rows: RowRanges, limits: DecodeLimits) -> LeafPages:
         """Return the pages that contain any of ``rows``; all pages if the leaf is read as a whole chunk.
 
-        Raises CorruptFileError if a page contradicts header, index or footer, ResourceLimitError if a page is too
-        large.
+        Raises CorruptFileError if a page contradicts header, index or footer, ResourceLimitError for too large pages.
         """
         try:
             return self._some_pages(rows, limits) if self.paged else self._all_pages(limits)

@@ -645,8 +645,7 @@ def pages_without(
     *,
     verify_crc: bool,
 ) -> set[int]:
-    """Return the positions, in ``pages``, of the PLAIN pages that contain none of ``texts``; no value on them contains
-    one.
+    """Return the positions, in ``pages``, of PLAIN pages on which no value contains one of ``texts``.
 
     Pages whose decompressed size is not certain are left out. The bytes of all pages are searched at once, those of
     zstd decompressed at once too: a text column of 10 million values takes half of the CPU that its decoding takes.

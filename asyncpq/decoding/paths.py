@@ -46,8 +46,7 @@ def meanings(type_: pa.DataType, path: str) -> Iterator[tuple[str, ...]]:
 
 
 def top_level(columns: pa.Schema | Mapping[str, pa.DataType], path: str) -> str | None:
-    """Return the name of the top-level column that the dotted ``path`` is, or lies in; None if it begins with no
-    column.
+    """Return the name of the top-level column that the dotted ``path`` is, or lies in; None without one.
 
     A column of that very name comes first. If no column has the rest of the path, the longest name is returned. Raises
     AmbiguousColumnError if several columns or fields have the path.

@@ -520,8 +520,7 @@ class FieldTemplate:
         self.int96_unit = metadata.int96_unit
 
     def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes | pa.Buffer:
-        """Return a file with the pages ``contents``, keyed by the ordinal of their leaf column; other leaf columns have
-        no pages.
+        """Return a file with the pages ``contents``, by the ordinal of their leaf column; others have no pages.
 
         ``num_rows`` must be larger than the number of rows in any leaf's pages.
         """

@@ -72,8 +72,7 @@ PIECES: Final = pa.schema(
 
 
 class BuildStep:
-    """A step of an index build: tasks call it with an iterator of record batches, and it yields record batches.
-    Picklable.
+    """A step of an index build: tasks call it with an iterator of record batches, and it yields batches. Picklable.
 
     Attributes:
         FILES_NUMBER: number of the index table "files" among the tables of the index.

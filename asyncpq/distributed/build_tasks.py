@@ -103,8 +103,7 @@ class BuildSteps(Protocol):
         """Write all index tables but "files" in tasks; return descriptions of the written segments.
 
         Args:
-            cutting: the :class:`BuildStep` that tasks call with their pieces, and that yields rows with the column
-                "bin".
+            cutting: the :class:`BuildStep` that tasks call with their pieces; it yields rows with the column "bin".
             writing: the :class:`BuildStep` that tasks call with all rows of one or more bins.
             num_bytes: bytes of all payloads.
         """
@@ -208,9 +207,8 @@ class TaskExecutor:
         readable: RowRanges,
         build: str,
     ) -> list[Segment]:
-        """Let tasks write all index tables but "files", whose rows ``steps`` have and ``pieces`` describe; return
-        the segments. Raises StoreError if the planner does not find one. ``readable``: ids of the files that could be
-        read."""
+        """Let tasks write all index tables but "files", whose rows ``steps`` have and ``pieces`` describe; return the
+        segments. Raises StoreError if the planner does not find one. ``readable``: ids of readable files."""
         num_bytes = sum(piece["num_bytes"] for piece in pieces)
         if self.at is None:
             raise UnsupportedStoreError(
@@ -474,8 +472,7 @@ async def build_index(
     """Build an index as :meth:`asyncpq.Session.build_index` does; tasks read the files and write the index.
 
     The planner passes tasks to ``run``, all of a round at once: first those that read files, then those that write
-    index rows. It commits after each round. An interrupted build continues where it stopped; an existing index is
-    refreshed.
+    index rows. It commits after each round. An interrupted build continues; an existing index is refreshed.
 
     Args:
         target, kinds, options: as in :meth:`asyncpq.Session.build_index`.

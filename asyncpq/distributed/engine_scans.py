@@ -106,8 +106,7 @@ class EngineRules:
         """Return the part of the condition ``where``, on the columns of ``schema``, that can be evaluated on a file or
         index with the columns ``own``.
 
-        The result is true for all rows for which ``where`` is true. None if no part can be evaluated, or if ``where``
-        is None.
+        The result is true for all rows for which ``where`` is true. None if no part can be, or ``where`` is None.
         """
 
         def atom(expr: Atom) -> Expression | None:
@@ -132,7 +131,7 @@ class EngineRules:
     def own_columns(
         self, schema: pa.Schema, names: Sequence[str], types: Sequence[pa.DataType | None], skip: Collection[str]
     ) -> OwnColumns:
-        """Match the columns of a dataset's ``schema`` to the top-level fields of a file, which have ``names`` and
+        """Match the columns of a dataset's ``schema`` to the top-level fields of a file, given by ``names`` and
         ``types``.
 
         A type is None if asyncpq does not support the field's type; reading that field raises an error. ``skip``
@@ -201,8 +200,7 @@ class OwnColumns(NamedTuple):
     """The dataset's columns as one file stores them.
 
     Attributes:
-        fields: for each column of the dataset, what the file has of it; None if the file stores all as the dataset has
-            them.
+        fields: for each column of the dataset, what the file has of it; None if the file has all as the dataset.
         ambiguous: the errors of the dataset's columns that match several columns of the file, by name.
     """
 
@@ -398,8 +396,7 @@ class EngineScan(TaskScan):
         Args:
             schema: schema of the batches: the dataset's columns with the file's types.
             of_file: the result of :meth:`EngineRules.of_file` for the file.
-            names: names of the dataset's columns, by the file's names for them, if a table or the file's types define
-                these.
+            names: names of the dataset's columns, by the file's names, if a table or the file's types define these.
         """
         raise NotImplementedError
 
@@ -596,8 +593,7 @@ class EngineDataset(DatasetState):
         return self.runtime.operation("open", self.url)
 
     def own_storage(self, session: Session) -> Mapping[str, Any] | None:
-        """Return the storage options of a dataset that is a loaded table with options of its own; None: ``session``'s
-        apply.
+        """Return the storage options of a loaded table that has its own; None: those of ``session`` apply.
 
         They have the form of those of :class:`asyncpq.Session`.
         """

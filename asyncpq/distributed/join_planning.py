@@ -274,8 +274,8 @@ class DatasetJoin:
         wrap: returns a file with the engine's own partition values; None: partition values are asyncpq's.
         again: text for hints of errors that says how to plan again.
         limits: ``task_bytes``, ``most_tasks``, ``parallelism`` and ``work_folder``, as in :func:`plan_scan`.
-        pinned, cost: the files' versions, set by :meth:`pin`, and the cost of a lookup, set by :meth:`measured`; else
-            None.
+        pinned, cost: the files' versions, set by :meth:`pin`; the cost of a lookup, set by :meth:`measured`. None
+            before.
     """
 
     state: DatasetState
@@ -329,8 +329,7 @@ class DatasetJoin:
         Args:
             keys: for each key column its values, without nulls; the values at one position form a key.
             bounds: in place of too many keys, for each key column an array of the least and the greatest value.
-            asks_index: whether the index is asked for the keys; if False, only paths and known statistics rule out
-                files.
+            asks_index: whether to look up the keys in the index; if not, paths and known statistics rule out files.
 
         Returns:
             The files; None if ``bounds`` cannot be expressed as literals of a predicate.

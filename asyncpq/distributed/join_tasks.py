@@ -280,8 +280,8 @@ def predicates(columns: Sequence[JoinKey], keys: Sequence[pa.Array]) -> Iterator
     range, so that no row is returned twice.
 
     Args:
-        keys: for each column, values of :attr:`JoinKey.compared_type`, without nulls; the values at one position form
-            a key.
+        keys: for each column, values of :attr:`JoinKey.compared_type`, without nulls; values at one position form a
+            key.
     """
     literals = [_literals(column, values) for column, values in zip(columns, keys, strict=True)]
     if len(columns) == 1:

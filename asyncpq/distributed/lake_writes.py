@@ -133,8 +133,7 @@ class SourceFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """Descriptions of the files that one attempt of a task wrote: the result of :meth:`LakeWrite.write`. Small,
-    picklable.
+    """Descriptions of the files that an attempt of a task wrote: the result of :meth:`LakeWrite.write`. Picklable.
 
     Attributes:
         number: number of the task in the write.

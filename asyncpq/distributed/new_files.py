@@ -240,8 +240,7 @@ class NewFiles:
         target: url of a folder or pattern.
         index, view, options: as in :meth:`asyncpq.Session.open_dataset`. If that dataset would see the files of an
             index's snapshots, so does the stream; else it lists the folder.
-        max_age_s: a file that appears with a time more than this many seconds before the newest file's may be skipped
-            as read.
+        max_age_s: a file that appears with a time over this many seconds before the newest file's may be skipped.
         skip_missing: leave out files that were replaced or deleted after their offset was made, instead of failing.
 
     Raises:

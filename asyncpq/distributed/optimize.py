@@ -605,8 +605,8 @@ async def plan_optimize(
     ``await plan.run(session, run)`` runs the plan's tasks on workers, and commits all files at once.
 
     Args:
-        source, target, sort_by, options: as in :meth:`asyncpq.Session.optimize`. ``building`` limits the memory of each
-            task.
+        source, target, sort_by, options: as in :meth:`asyncpq.Session.optimize`. ``building`` limits each task's
+            memory.
         parallelism: number of tasks that run at once; 1: one task does all.
         work_folder: url of a folder that workers can write, for rows between tasks. None: a folder in ``target``.
         worker: how workers open their session. None: with the options of ``session``, storage options included.

@@ -119,8 +119,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         prices: the store's latency and bandwidth, as planning has measured them.
         unopened: number of files that were planned without opening them.
         is_sampled: whether all files were planned whole because none of an opened sample was ruled out (``may_sample``
-            of :func:`plan_tasks`). Rows and bytes are then extrapolated, and only an engine's own reader can read the
-            files.
+            of :func:`plan_tasks`). Rows and bytes are then extrapolated, and only an engine's own reader can read it.
     """
 
     scan: S
@@ -170,8 +169,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         return not self.unopened and STORED_OTHERWISE not in self.facts
 
     async def check_versions(self, session: Session, folder: str) -> None:
-        """Check that the files still have their planned versions, before another reader reads them in place of the
-        tasks.
+        """Check that the files still have their planned versions, before a reader other than the tasks reads them.
 
         Args:
             session: a session of this process, which lists the files.
@@ -316,8 +314,7 @@ async def plan_scan(
 
     Raises:
         ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.
-        InvalidOptionError: an argument is invalid; or the plan is too large to be sent, and the work folder cannot be
-            written.
+        InvalidOptionError: an argument is invalid; or the plan is too large to send, and the work folder not writable.
     """
     check_keywords("plan_scan()", limits, TaskKeywords, others=("columns", "where", "batch_size", "worker"))
     scan = await scan_of(dataset, columns, where, batch_size=batch_size, worker=worker)
@@ -375,8 +372,7 @@ async def plan_tasks(
         limits: ``task_bytes``, ``most_tasks``, ``parallelism`` and ``work_folder``, as in :func:`plan_scan`.
 
     Raises:
-        InvalidOptionError: a limit is invalid; or the plan is too large to be sent, and the work folder cannot be
-            written.
+        InvalidOptionError: a limit is invalid; or the plan is too large to send, and the work folder not writable.
         AsyncpqError: a file cannot be opened.
     """
     check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample", "opens_all"))

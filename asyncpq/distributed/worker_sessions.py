@@ -329,8 +329,7 @@ _REFRESH: Final = "The file was replaced or deleted after the index was built. R
 
 
 def plan_again_hint(again: str, by_index: bool) -> AbstractContextManager[None]:
-    """Add the hint to plan again to errors that the block raises about files that were replaced or deleted after
-    planning.
+    """Add the hint to plan again to errors of the block about files that were replaced or deleted after planning.
 
     ``again``: how to plan again. ``by_index``: an index lists the files, so the hint also names its refresh.
     """

@@ -48,8 +48,7 @@ class ByteReader:
     """Reads byte ranges of objects with a session, in its event loop. Each call counts in ``session.metrics``, sends
     events to ``on_event``, and raises DeadlineExceededError after ``RetryOptions.read_timeout_s``.
 
-    To pass an :class:`ObjectVersion` to another process, pickle its ``validator``; :meth:`pinned` there returns the
-    version.
+    To pass an :class:`ObjectVersion` to another process, pickle its ``validator``; :meth:`pinned` returns the version.
     """
 
     def __init__(self, session: Session) -> None:

@@ -234,8 +234,7 @@ def literals(values: object) -> tuple[Scalar, ...]:
 
 
 def compared(column: str, op: CompareOp, value: object, *, is_float: bool, value_first: bool = False) -> ForeignAtom:
-    """Return the atom of a comparison of a column with a value, in the order in which NaN equals itself and exceeds all
-    numbers.
+    """Return the atom of a comparison of a column with a value; NaN equals itself and exceeds all numbers.
 
     Args:
         column: name, or dotted path of a struct's field.

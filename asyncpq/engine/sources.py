@@ -36,8 +36,7 @@ _Verb: TypeAlias = Callable[[Any], Any]  # calls a verb of an open file or datas
 class Source:
     """A file, dataset or table for another library, which scans it in its own threads. Made by :func:`source_of`.
 
-    Every method may be called in any thread, any number of times at once, except in the event loop of an async file or
-    dataset.
+    Every method may be called in any thread, any number of times at once, but not in the event loop of an async target.
 
     Attributes:
         schema: Arrow schema of the columns when the source was made.

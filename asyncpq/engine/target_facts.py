@@ -33,7 +33,7 @@ class UrlFacts:
     @property
     def many(self) -> bool:
         """Whether the url names many files, for :meth:`asyncpq.Session.open_dataset`: a prefix that ends in a slash, a
-        bucket, a pattern, an existing local folder or a table. If False, it may name a file or a prefix without its
+        bucket, a pattern, an existing local folder or a table. If False, it may name a file, or a prefix without
         slash."""
         url = self._url
         if url.endswith(("/", *ICEBERG_METADATA)) or "*" in url:

@@ -209,8 +209,7 @@ def follow(
     all_of: Callable[[Iterable[T]], T],
     any_of: Callable[[Iterable[T]], T],
 ) -> T:
-    """Combine the answers for each comparison in ``expr`` into one answer: the rows for which ``expr`` may be
-    ``truth``.
+    """Combine the answers for each comparison in ``expr`` into one: the rows for which ``expr`` may be ``truth``.
 
     An answer is any description of a set of rows. ``~x`` is true where ``x`` is false. An AND is true only where all of
     its arguments are true; an AND is false, or null, only where one of its arguments is. An OR mirrors the AND.

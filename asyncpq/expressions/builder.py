@@ -199,8 +199,7 @@ class Column(Operand):
         return tree.Has(self.name, scalar)
 
     def intersects_box(self, xmin: float, ymin: float, xmax: float, ymax: float) -> Expression:
-        """Return a predicate that is true where the bounding box of a geometry meets the given box; touching edges
-        count.
+        """Return a predicate that is true where the bounding box of a geometry meets the box; touching edges count.
 
         The column contains geometries in well-known binary: GeoParquet's, or Parquet's GEOMETRY and GEOGRAPHY. If
         ``xmin`` is above ``xmax``, the box crosses the antimeridian.
@@ -339,9 +338,8 @@ def parse_filters(filters: object) -> Expression:
     """Convert pyarrow's ``filters=`` lists into an expression.
 
     Args:
-        filters: ``[(column, op, value), ...]``, all of which must be true, or a list of such lists, one
-            of which must be true. Operators: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` is returned
-            as it is.
+        filters: ``[(column, op, value), ...]``, all of which must be true, or a list of such lists, one of which must
+            be true. Operators: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` stays as it is.
 
     Raises:
         ExpressionError: a tuple is not a filter; the message contains the tuple. Or the expression has more than

@@ -261,8 +261,7 @@ def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
 
 
 def timestamp(nanoseconds: int, timezone: str | None) -> dt.datetime | Timestamp:
-    """Convert nanoseconds since 1970 to a ``datetime``; to a :class:`Timestamp` if that is not exact, or with a time
-    zone.
+    """Convert nanoseconds since 1970 to a ``datetime``; to a :class:`Timestamp` if that is inexact, or has a zone.
 
     ``timezone``: the name of the zone. With a zone, ``nanoseconds`` count in UTC; without one, on the wall clock.
     """

@@ -1,8 +1,7 @@
 """Load snapshots, commit the next one, and read which file versions a snapshot lists.
 
 A commit creates the manifest of the next number, which must not exist. A process that loses that race applies its
-change to the winner's snapshot and tries again. Heartbeats keep others from removing what a build has not committed
-yet.
+change to the winner's snapshot and tries again. Heartbeats keep others from removing uncommitted parts.
 
 A process that cannot tell whether its PUT arrived looks for its own commit id in that snapshot. Compactions replace
 segments in the next snapshot and delete nothing. Vacuum deletes segments that no kept snapshot lists and no running

@@ -272,8 +272,7 @@ class IndexBackend(Protocol):
         """Return the content of manifest ``number``; None if it does not exist. Makes one request."""
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """Create manifest ``number`` atomically and return True; return False if a manifest of this number exists
-        already.
+        """Create manifest ``number`` atomically and return True; return False if that number exists already.
 
         Raises:
             ConcurrentCommitUnsupported: the backend cannot create atomically, and ``single_writer`` is not set.
@@ -285,7 +284,7 @@ class IndexBackend(Protocol):
     # -- all that is stored
     async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
         """Return the age of each segment, manifest or build by name, in seconds according to the backend's clock. The
-        name of a manifest is its number in decimal digits, that of a build its id; a build's age counts from its last
+        name of a manifest is its number in decimal digits, that of a build its id; a build's age is that of its last
         heartbeat."""
 
     async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:

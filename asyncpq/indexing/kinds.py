@@ -148,7 +148,7 @@ class Keys(IndexKind):
     An item of ``kinds`` of :meth:`asyncpq.Session.build_index`.
 
     Args:
-        columns: names or dotted paths of columns; several make one composite key, whose first columns can be looked up
+        columns: names or dotted paths of columns; several make one composite key; its first columns can be looked up
             alone.
         max_postings: maximum number of row ranges that the index has for one value in one file. Beyond it, neighbouring
             ranges are joined, with other rows between them.

@@ -45,8 +45,7 @@ class ChunkFilter:
     """The fetched parts of one column chunk's Bloom filter: its header, and some or all of its blocks.
 
     Reads in several threads may share one filter without a lock: each only adds bytes that it fetched, which are the
-    same for all reads. Nothing is removed or iterated over, except that the blocks are dropped once the whole bitset is
-    there.
+    same for all reads. Nothing is removed or iterated over, except that blocks go once the whole bitset is there.
 
     ``start``: offset of the filter's first byte in the object. ``stop``: offset after its last byte; None if the footer
     does not give the length. ``limit``: offset before which the file's filters end.
@@ -203,8 +202,7 @@ class RowGroupFilters:
         )
 
     async def rule_out(self, row_groups: Sequence[int], stakes: Mapping[int, int] | None = None) -> None:
-        """Rule out row groups without matching rows: add them to ``dropped``. Only ``row_groups`` (ordinals) are
-        examined.
+        """Rule out row groups without matching rows: add them to ``dropped``. Only ``row_groups`` (ordinals) count.
 
         ``stakes`` maps each row group to the bytes that reading it would take; filters are fetched if that may save
         more than it costs. Without ``stakes``, only filters in memory, or in the object's cached tail, are probed.

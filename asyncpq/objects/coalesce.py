@@ -40,9 +40,8 @@ def coalesce(
         ranges: half-open, any order, may overlap or repeat; empty ones are ignored.
         gap_bytes: ranges at most this far apart are merged.
         wave: requests that run at once.
-        wave_bytes: bytes received while a wave waits for connections and its first byte. If there are
-            more ranges than one wave has, the smallest gaps are closed as long as that makes the round
-            shorter.
+        wave_bytes: bytes received while a wave waits for connections and its first byte. If there are more ranges than
+            one wave has, the smallest gaps are closed while that shortens the round.
         part_bytes: a merged range longer than this is cut into near-equal parts of at most this
             size. A cut may fall anywhere: the caller joins what it cut.
         max_requests: a hard bound on the number of merged ranges, or None; the smallest gaps are

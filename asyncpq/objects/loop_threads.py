@@ -299,8 +299,7 @@ class Portal:
             )
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine ``work`` in the loop, wait, and return its result. An interrupt of the wait cancels
-        ``work``.
+        """Run the coroutine ``work`` in the loop, wait, and return its result. An interrupt cancels ``work``.
 
         At exit, it ends the calls of daemon threads in silence, by SystemExit.
         """

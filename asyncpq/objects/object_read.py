@@ -103,8 +103,7 @@ class _Range(NamedTuple):
 
 
 class _Turns:
-    """Starts the GETs of a round in their order, so that the first parts come first, and are decoded while others are
-    received.
+    """Starts the GETs of a round in their order, so that the first parts come first, and are decoded during the others.
 
     Some run at once. As many more begin whenever the bytes of these should have come at the believed bandwidth: then
     single connections are slow.

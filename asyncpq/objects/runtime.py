@@ -445,15 +445,13 @@ class Runtime:
 
     def operation(self, name: OperationName, url: str, *sums: ReadMetrics) -> Operation:
         """Return a new, not yet begun operation, which counts the cost of a call. The cost is added to ``sums``, to
-        those of the ``with measure()`` blocks that this call is in, and to the session's. ``url`` must hold no
-        secret."""
+        those of the ``with measure()`` blocks that this call is in, and to the session's. ``url`` has no secret."""
         on_event = self._tell_watchers if self._watchers else self._on_event
         return Operation(name, url, (*sums, *measuring.get(), self.metrics), on_event)
 
     @contextmanager
     def watched(self, watcher: Callable[[Event], None]) -> Iterator[None]:
-        """Call ``watcher``, in addition to the session's ``on_event``, with the events of calls that begin in the
-        block.
+        """Call ``watcher``, in addition to the session's ``on_event``, with events of calls that begin in the block.
         """
         self._watchers.append(watcher)
         try:

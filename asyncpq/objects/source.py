@@ -275,8 +275,7 @@ class ObjectSource:
         metrics.guarantee, metrics.store_path, metrics.server = str(handle.guarantee), handle.client, handle.server
 
     async def version(self, context: RequestContext) -> FileVersion:
-        """Return the version that a cached pointer names, if its footer is cached too; otherwise the store's current
-        version.
+        """Return the version that a cached pointer names, if its footer is cached too; else the store's current one.
 
         A cached footer is used at once: the read's first GET validates it.
         """

@@ -63,8 +63,8 @@ class TailSizes:
 
 
 def needed_tail(version: FileVersion) -> int:
-    """Return how many bytes from the end of the object hold footer and indexes, estimated from the indexes of the first
-    row group.
+    """Return how many bytes from the end of the object hold footer and indexes, estimated from the first row group's
+    indexes.
 
     Indexes far from the footer do not count: they lie beside their row groups.
     """

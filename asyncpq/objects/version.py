@@ -245,8 +245,8 @@ class FileVersion(ObjectVersion):
                 self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
 
     def drop(self, leaf: int, what: str) -> None:
-        """Record that ``what``, a kind of metadata about the leaf column's chunks, contradicts their pages and must not
-        be used.
+        """Record that ``what``, a kind of metadata about the leaf column's chunks, contradicts their pages: not to be
+        used.
 
         Thread-safe.
         """

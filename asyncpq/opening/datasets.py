@@ -85,8 +85,7 @@ class DatasetOptions:
     def path_layout(self) -> Partitioning | None:
         """Return how the files' paths contain column values; None if paths have no values.
 
-        Raises InvalidOptionError if the options ``partitioning``, ``partition_types`` and ``schema`` contradict each
-        other.
+        Raises InvalidOptionError if ``partitioning``, ``partition_types`` and ``schema`` contradict each other.
         """
         return parse_partitioning(self.partitioning, self.partition_types, self.schema)
 

@@ -164,8 +164,7 @@ def _page_locations(reader: CompactReader) -> OffsetIndex:
 
 
 def zigzag_varints(values: Sequence[bytes]) -> list[int]:
-    """Decode zigzag varints of non-negative numbers, given as 1 to 9 bytes each. This is faster than decoding each
-    alone.
+    """Decode zigzag varints of non-negative numbers, given as 1 to 9 bytes each. This is faster than one by one.
 
     Raises CorruptFileError if a number is negative.
     """

@@ -271,8 +271,7 @@ class AccessPlan:
     others). A plan that names row groups or rows means one version of one file: its read does not start again on a
     changed object.
 
-    Equal plans allow the same rows. Plans that mix row groups with rows of the file may allow the same without being
-    equal.
+    Equal plans allow the same rows. Plans that mix row groups with rows of the file may be unequal and allow the same.
     """
 
     # The intersection of the parts or, with ``_either``, their union; only plans of two parts and more are unions.

@@ -86,8 +86,7 @@ def compile_probes(
 def may_match(probes: Probes, contains: Contains) -> bool:
     """Return whether a row group may contain a matching row, according to the lookups ``probes``.
 
-    ``contains``: a function that returns whether a column may contain a value with a hash; True if the column has no
-    filter.
+    ``contains``: a function that returns whether a column may contain a value with a hash; True without a filter.
     """
     if isinstance(probes, Probe):
         return any(contains(probes.column, hash_) for hash_ in probes.hashes)

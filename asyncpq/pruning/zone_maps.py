@@ -513,8 +513,7 @@ def has_many_keys(expr: Expression) -> bool:
 
 
 def narrowed(expr: Expression, zones: Mapping[str, Zones]) -> Expression:
-    """Return the predicate without the keys that one file cannot contain, so that reading the file does not compare
-    them.
+    """Return the predicate without the keys that one file cannot contain, which reading it need not compare.
 
     The result is true for the same rows of the file; it is ``expr`` itself if no key is left out. ``expr`` is a
     predicate whose literals have been checked to fit their columns' types; ``zones`` are the bounds in the file's row

@@ -475,8 +475,7 @@ def sorted_as(zones: Iterable[tuple[Any, Any, int] | None]) -> Sorted | None:
 
 
 def _follows(low: tuple[Any, Any], high: tuple[Any, Any]) -> bool:
-    """Return whether all values within the bounds ``low`` may be at most those within ``high``; both are pairs of min
-    and max.
+    """Return whether all values within the bounds ``low`` may be at most those within ``high``; pairs of min and max.
 
     A max of bytes may be a truncated value that was increased by one in its last byte.
     """

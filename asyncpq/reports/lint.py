@@ -92,7 +92,7 @@ async def lint_version(
     *,
     one_of_many: bool = False,
 ) -> Linted:
-    """Find the causes that make lookups by each of ``columns`` slow in one version of a file. The lookups return all
+    """Find the causes that make lookups by each of ``columns`` slow in one version of a file, for lookups of all
     columns.
 
     Args:

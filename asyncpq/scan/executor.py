@@ -204,8 +204,7 @@ class OneFile:
 class ScanExecutor(Generic[F]):
     """Runs the scan of one or more files.
 
-    Rows are returned in the order of the files if ``ordered``; else as files become ready, but those of each file in
-    order.
+    Rows are returned in the order of the files if ``ordered``; else as files become ready, each file's in order.
     """
 
     runtime: Runtime

@@ -94,8 +94,7 @@ def key_value(name: str, text: str, schema: pa.Schema) -> Any:
     """Convert ``text``, such as a command-line argument, to a value of the type of the column ``name``, which may be
     the dotted path of a leaf inside structs.
 
-    Times without a zone are UTC if the column has a zone. Bytes are given as UTF-8 text, or in hexadecimal after
-    ``0x``.
+    Times without a zone are UTC if the column has a zone. Bytes are UTF-8 text, or hexadecimal after ``0x``.
 
     Raises:
         InvalidOptionError: the text is not a value of the column's type.

@@ -22,8 +22,7 @@ _MAX_COMBINED: Final = 64  # tables that are combined to one
 
 
 class RecordBatchStream(EnteredAsync):
-    """The batches of a scan. Enter it once and iterate inside; leaving the block, an error or a cancellation ends the
-    scan.
+    """The batches of a scan. Enter it once and iterate inside; leaving the block in any way ends the scan.
 
     Args:
         operation: the call; it begins when the stream is entered.

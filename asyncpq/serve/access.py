@@ -144,8 +144,7 @@ def visible_rows(where: Expression | None, grant: Grant) -> Expression | None:
 
 
 def check_columns(schema: pa.Schema, grant: Grant, names: Sequence[str]) -> None:
-    """Check ``names``, of columns or of leaves of structs, as if the dataset had only the columns that the token may
-    see.
+    """Check ``names``, of columns or of leaves of structs, as if the dataset had only columns that the token may see.
 
     Raises:
         ColumnNotFoundError: no visible column has the name; or it names a hidden column of ``schema``.
@@ -175,8 +174,7 @@ class Slots:
         return self._taken.total()
 
     def take(self, token: Token, concurrent: int) -> Callable[[], None]:
-        """Count one request of ``token`` as running, until the returned function is called. Further calls of it do
-        nothing.
+        """Count one request of ``token`` as running, until the returned function is called; again it does nothing.
 
         Raises Problem 429 if the token has reached its own limit, or all tokens together have ``concurrent`` running
         requests.

@@ -138,8 +138,7 @@ def query_parameters(query: bytes, limits: Limits) -> list[tuple[str, str]]:
 
 
 def from_query(verb: str, parameters: Sequence[tuple[str, str]]) -> RowsRequest:
-    """Parse the query string of a request for ``verb``. In a lookup, each parameter with an unknown name is a key
-    column.
+    """Parse the query string of a request for ``verb``. In a lookup, parameters with unknown names are key columns.
 
     Raises Problem 400 if a parameter is unknown, repeated or malformed.
     """

@@ -175,8 +175,7 @@ def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextmanager
 def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set the Spark settings ``wanted`` for all threads of the session during the block; restore them after their last
-    user.
+    """Set the Spark settings ``wanted`` for all threads of the session during the block; restore them afterwards.
 
     All concurrent users of a setting must pass the same value. Two SparkSession objects may be the same session, which
     PySpark does not reveal: a caller that finds its value already set counts as a user of every change of that setting.

@@ -338,8 +338,7 @@ class SparkSettings:
     def task_ended(self) -> None:
         """Exempt the objects that exist now, such as imported modules and caches, from garbage collection.
 
-        PySpark's workers collect garbage after every task, which takes tenths of a second with all that asyncpq
-        imports.
+        PySpark's workers collect garbage after every task, which takes tenths of a second with asyncpq's imports.
         """
         global _frozen
         if not _frozen and _on_executor():

@@ -310,8 +310,7 @@ class WritableStore(Store, Protocol):
         """
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses to replace an existing
-        object.
+        """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses to replace an object.
 
         To find out, an object of a random name is created twice and deleted, once for each bucket or local folder.
         """
@@ -355,8 +354,8 @@ GRAIN_S = 2.0  # coarsest tick of file times, that of FAT; most other file syste
 
 
 def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
-    """Return whether an object written at ``modified_s`` may, at ``now_s``, still be replaced by a version with the
-    same time.
+    """Return whether an object written at ``modified_s`` may, at ``now_s``, still be replaced by a version of the same
+    time.
 
     A clock that counts whole seconds, or pairs of them, gives both versions of one tick the same time (RFC 9110,
     section 8.8.2.2). Both are seconds of the store's clock; a time with a fraction comes from a finer clock.

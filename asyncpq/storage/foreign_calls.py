@@ -115,8 +115,8 @@ class ForeignCalls:
         raise ConnectionAbortedError("the client cancelled its own call")
 
     async def close(self) -> None:
-        """Cancel the calls, and end the waits for them. Idempotent. Calls that do not end within ``CLOSE_S`` seconds
-        are left."""
+        """Cancel the calls, and end the waits for them. Idempotent. Calls that go on after ``CLOSE_S`` seconds are
+        left."""
         self._closed = True
         calls = list(self._waiters)
         for call in calls:

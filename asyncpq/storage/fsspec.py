@@ -337,8 +337,7 @@ class FsspecStore(Unpicklable):
             return None
 
     async def credential_identity(self, url: str) -> str:
-        """Return "": the filesystem finds its own credentials, and its options already tell users apart in the
-        cache."""
+        """Return "": the filesystem finds its own credentials, and its options tell users apart in the cache."""
         return ""
 
     async def close(self) -> None:
@@ -383,8 +382,7 @@ class FsspecStore(Unpicklable):
         return await self.repeat(once, context)
 
     async def repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
-        """Await ``once(attempt)``, with attempts from 1, until it succeeds or the limits are reached; return its
-        result."""
+        """Await ``once(attempt)``, with attempts from 1, until it succeeds or limits are reached; return its result."""
         loop = asyncio.get_running_loop()
         limiter, budget, retry = self.limiter, self._budget, self._retry
         attempts = Attempts(limiter, limiter.pace, budget, retry, loop.time(), limiter.pace.served)

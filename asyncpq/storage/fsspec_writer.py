@@ -65,7 +65,7 @@ class WritableFsspecStore(FsspecStore):
             raise StoreError(f"the local file to upload cannot be read: {error.strerror}", url=safe_url(url)) from error
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces`` of its content, through a temporary local file; return False if the object
+        """Create an object from ``pieces`` of its content, through a temporary local file; return False if it
         exists."""
         with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
             path, size = Path(folder, "content"), 0

@@ -202,7 +202,7 @@ class Receiver(Protocol):
     received: int  # bytes of the body so far
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
-        """Check status and headers (lower-case names); return the body's bytes to read. An exception ends the
+        """Check status and headers (lower-case names); return the body's length to read. Exceptions end the
         exchange."""
 
     def cut_off(self, data: bytes | memoryview) -> None:

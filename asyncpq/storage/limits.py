@@ -227,8 +227,8 @@ class ConnectionLimiter:
         return self.limit < self.most or pace.rate < math.inf
 
     def try_take(self, scan: bool, pace: Pace | None = None) -> bool:
-        """Take a connection if the limit, and for a ``scan`` also the limit of scans, leaves one; return whether it was
-        taken."""
+        """Take a connection if the limit, and for a ``scan`` also the limit of scans, leaves one; return whether it
+        did."""
         if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
             return False
         pace = pace or self.pace

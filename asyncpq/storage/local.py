@@ -81,8 +81,7 @@ class AtomicFile:
             shutil.copyfileobj(content, self._file, _COPY_BYTES)
 
     def finish(self, *, create: bool) -> bool:
-        """Write the file to disk and move it to its path. With ``create``, an existing file is kept, and False is
-        returned."""
+        """Write the file to disk and move it to its path. With ``create``, keep an existing file and return False."""
         with _write_errors(self._path):
             try:
                 self._file.flush()

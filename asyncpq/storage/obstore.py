@@ -247,7 +247,7 @@ class ObstoreStore(Unpicklable):
             await self._put(url, _content(copy), context, creates=False)
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces`` of its content, through a temporary local file; return False if the object
+        """Create an object from ``pieces`` of its content, through a temporary local file; return False if it
         exists."""
         with tempfile.TemporaryFile(prefix="asyncpq-object-") as file:
             async for piece in pieces:
@@ -591,8 +591,7 @@ class ObstoreExchange:
         return error_for(self.request, status, self._code, denied_hint=_DENIED_HINT)
 
     def _explain(self, error: Exception) -> tuple[int, str] | Exception:
-        """Return status and error code of the response that ``error`` describes; if it describes none, a typed
-        error."""
+        """Return status and error code of the response that ``error`` describes; else a typed error."""
         url, text = self.request.url, str(error)
         if _NO_CREDENTIALS.match(text):
             return RetryableError(CredentialsError("obstore got no credentials", url=url, hint=_DENIED_HINT))

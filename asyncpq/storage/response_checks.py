@@ -121,8 +121,7 @@ class RangeRequest:
 
 @dataclass(slots=True)
 class ExpectedBody:
-    """What a checked response head promises: a body of ``length`` bytes, which begin at byte ``start`` of the
-    object."""
+    """What a checked response head promises: a body of ``length`` bytes, from byte ``start`` of the object."""
 
     start: int
     length: int

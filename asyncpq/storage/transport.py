@@ -114,8 +114,7 @@ class Hedging:
         self._p95_s: float | None = None
 
     def begin(self) -> float | None:
-        """Count a small GET; return the seconds after which it may be sent again. None as long as too few GETs were
-        measured."""
+        """Count a small GET; return the seconds after which it may be sent again. None while too few were measured."""
         self._account = min(self._account + self._ratio, _SAVED_HEDGES)
         return self._p95_s
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 from asyncpq.reports import documents
 
 SHAPES = [shape for shape in vars(documents).values() if is_typeddict(shape) and shape.__module__ == documents.__name__]
+SHAPES_BY_NAME = {shape.__name__: shape for shape in SHAPES}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
@@ -41,14 +43,36 @@ DOCUMENTS = {
 
 
 def schema_of(shape: type) -> dict[str, Any]:
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(shape)}
+    schema = msgspec.json.schema(shape)
+    for name, definition in schema["$defs"].items():
+        if name in SHAPES_BY_NAME:
+            definition["description"], texts = described(SHAPES_BY_NAME[name])
+            for field, text in texts.items():
+                definition["properties"][field] = {"description": text, **definition["properties"][field]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def described(shape: type) -> tuple[str, dict[str, str]]:
+    """The docstring of a document before its section "Attributes", and the texts of that section by field."""
+    text, _, section = (inspect.getdoc(shape) or "").partition("\n\nAttributes:\n")
+    items = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n     .*)*)", section, re.MULTILINE)
+    return " ".join(text.split()), {
+        field: " ".join(described.split()) for fields, described in items for field in fields.split(", ")
+    }
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_docstrings_explain_each_field(shape: type) -> None:
+    text, texts = described(shape)
+    fields = set(get_type_hints(shape)) - {"document"}
+    assert set(texts) in (fields, set())
+    assert texts or "``" in text or "fields of" in text
 
 
 def test_the_schemas_are_those_of_the_documents() -> None:
     folder = DOCS / "schemas"
     texts = {
-        # msgspec 0.21 takes the indentation of docstrings away, earlier ones keep it
-        f"{name.replace(' ', '-')}.json": re.sub(r"\\n *", " ", json.dumps(schema_of(shape), indent=2)) + "\n"
+        f"{name.replace(' ', '-')}.json": json.dumps(schema_of(shape), indent=2) + "\n"
         for name, shape in DOCUMENTS.items()
     }
     if os.environ.get("ASYNCPQ_UPDATE_DOCS"):

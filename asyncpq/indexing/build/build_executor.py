@@ -267,8 +267,8 @@ async def collect_files(
     *,
     ends: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
-    """Read the files ``works`` concurrently, a limited number at once; yield the rows and the cost of each file when it
-    is ready.
+    """Read the files ``works`` concurrently, a limited number at once; yield each file's rows and cost when it is
+    ready.
 
     Once ``ends`` returns True, no further file is begun: the files that were read are the first ones of ``works``.
     """

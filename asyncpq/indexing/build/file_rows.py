@@ -125,8 +125,7 @@ class FileCollector:
 
     async def collect(self, work: FileTask, operation: Operation) -> FileRows:
         """Read one version of a file, and return its index rows. If the file is bad (damaged or unsupported), the
-        result contains the error; other errors, such as StoreError, are raised. ``operation`` counts the cost of
-        this file."""
+        result contains the error; other errors, such as StoreError, are raised. ``operation`` counts the cost."""
         file, restarts = replace(work.file, deletes=None, bounds={}), 0
         while True:
             try:

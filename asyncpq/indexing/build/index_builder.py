@@ -224,7 +224,7 @@ class IndexBuilder:
 
     def _shaped(self, newest: Manifest) -> Manifest:
         """Return the manifest with the columns and tables of this build. If the build replaces all files and these
-        differ from the old ones, the result is another index with a new id, and open readers of the old index get an
+        differ from the old ones, the result is another index with a new id, and readers of the old index get an
         error."""
         source, index_tables = self.source, newest.tables if self.tables is None else tuple(self.tables)
         if not source.alone:

@@ -149,8 +149,7 @@ def sorted_rows(table: pa.Table) -> pa.Table:
 
 
 class ExternalSort:
-    """Sorts more rows of an index table than fit in memory: writes sorted runs to files in ``folder``, and merges the
-    runs.
+    """Sorts more rows of an index table than fit in memory: writes sorted runs to files in ``folder``, and merges them.
 
     Calls block on the disk. Call :meth:`close`, or use a ``with`` statement. ``memory_bytes`` is a rough limit.
     """

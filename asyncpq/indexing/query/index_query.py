@@ -4,8 +4,7 @@ The predicate becomes a tree of key lookups. For each comparison in it, the look
 the comparison may have the wanted result (see :func:`asyncpq.pruning.zone_maps.rows_where`). One step asks all tables
 at once. Bloom filters are stored by file, so the caller reads them once few files are left.
 
-A segment that is damaged, or has more matching rows than a read may fetch, rules nothing out, as if the lookup had not
-been made.
+A segment that is damaged, or has more matching rows than a read may fetch, rules nothing out, as without the lookup.
 """
 
 from __future__ import annotations

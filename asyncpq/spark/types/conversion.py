@@ -260,8 +260,7 @@ def _micros(array: pa.Array, rules: LeafRules) -> pa.Array:
 
 
 def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
-    """Convert microseconds of INT96 values to times in UTC; or, if Spark's settings say so, to wall-clock times of a
-    zone."""
+    """Convert microseconds of INT96 values to times in UTC; or, by Spark's settings, to wall-clock times of a zone."""
     import pyarrow.compute as pc
 
     zone = rules.dates.int96_zone

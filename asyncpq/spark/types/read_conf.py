@@ -136,8 +136,7 @@ class ReadConf(EngineRules):
         return not self.int96_timestamp_conversion
 
     def is_whole(self, dtype: pa.DataType) -> bool:
-        """Return whether the type is PySpark's for VARIANT. Files shred variants differently, and all parts are
-        needed."""
+        """Return whether the type is PySpark's for VARIANT. Files shred variants differently; all parts are needed."""
         return is_variant(dtype)
 
     def of_file(self, footer: FooterFacts) -> FileDates:

@@ -123,8 +123,7 @@ def configured_endpoint(profile: str | None) -> str | None:
 
 
 def fallback_reason(options: Mapping[str, Any]) -> str | None:
-    """Return the first option that needs s3fs, as "option NAME"; None if requests can be sent directly with all
-    options."""
+    """Return the first option that needs s3fs, as "option NAME"; None if all allow direct requests."""
     for option, known in NAMES.items():
         given = options
         for part in filter(None, option.split(".")):
@@ -295,8 +294,7 @@ class S3Client(Unpicklable):
         )
 
     async def _probe(self, connected: S3fsClients, bucket: str) -> Any:
-        """Return the signed request that botocore would send first to read an object of the bucket. It is intercepted,
-        not sent."""
+        """Return the signed request that botocore would send first to read an object of the bucket. It is not sent."""
         client = await connected.client(bucket)
         for operation in "GetObject", "CreateSession":
             client.meta.events.register(f"before-send.s3.{operation}", _catch, unique_id=f"asyncpq-{operation}")

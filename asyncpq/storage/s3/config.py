@@ -358,8 +358,7 @@ class _Files:
         self.profile = {**config.get(chosen, {}), **stored.get(chosen, {})}
 
     def keys(self) -> tuple[str, Credentials | None]:
-        """Return the name of the file that has the profile's keys, and the keys; None for these if neither file has
-        any."""
+        """Return the name of the file that has the profile's keys, and the keys; None if neither file has any."""
         for source, settings in self._sources:
             if "aws_access_key_id" in settings:
                 secret = settings.get("aws_secret_access_key")

@@ -381,7 +381,7 @@ class S3Store(Unpicklable):
         await writer.put_file(path, await self.open_object(url), _writing(context))
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object from ``pieces`` of its content, in a multipart upload if they are large; return False if it
+        """Create an object from ``pieces`` of its content, in a multipart upload if large; return False if it
         exists."""
         writer = await self._writer(url, context)
         return await writer.create_stream(pieces, await self.open_object(url), _writing(context))

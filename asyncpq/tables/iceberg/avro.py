@@ -159,8 +159,7 @@ def _has_ids(schema: object) -> bool:
 
 
 class _Resolver(ReadSchemaResolver):
-    """Makes pyiceberg's readers; those of lists and maps count what they read. The decoder counts integers and
-    bytes."""
+    """Makes pyiceberg's readers; those of lists and maps count what they read, the decoder integers and bytes."""
 
     def list(self, list_type: ListType, expected_list: IcebergType | None, element_reader: Reader) -> Reader:
         reader = super().list(list_type, expected_list, element_reader)

@@ -439,8 +439,7 @@ class _ManifestFiles:
 
 
 def _identities(schema: Schema, spec: PartitionSpec) -> list[tuple[int, NestedField]]:
-    """Return a pair for each identity partition of ``spec``: its position among the partition values, and its
-    column."""
+    """Return a pair for each identity partition of ``spec``: its position among the partition values, its column."""
     top = {column.field_id: column for column in schema.fields}
     identities = []
     for position, part in enumerate(spec.fields):
