@@ -265,7 +265,7 @@ class ObjectChangedError(StoreError):
     """The object has another version than the one that the read began with.
 
     Attributes:
-        is_gone: the object does not exist any more.
+        is_gone: whether the object no longer exists.
     """
 
     is_gone: bool = False

@@ -131,23 +131,23 @@ class ReadTrace:
 
 @dataclass(slots=True)
 class ReadMetrics:
-    """The cost of one read: requests, bytes, cache hits, files, row groups, pages and rows. ``metrics`` of handles and
-    scans, :func:`asyncpq.measure` and events have one; asyncpq calls the methods that count.
+    """The cost of one read: numbers of requests, bytes, cache hits, files, row groups, pages and rows. ``metrics`` of
+    handles and scans, :func:`asyncpq.measure` and events have one; asyncpq calls the methods that count.
 
     Attributes:
-        requests: requests sent, retries included.
-        retries: requests that repeated a failed one.
-        throttles: requests that the store answered by asking to slow down.
+        requests: number of requests sent, retries included.
+        retries: number of requests that repeated a failed one.
+        throttles: number of requests that the store answered by asking to slow down.
         paced_s: seconds that requests waited because the store throttled; parallel waits add up.
         hedges: requests sent a second time, since the first had no response yet.
         bytes_fetched: bytes received in response bodies.
         requests_by_purpose: ``requests`` by purpose, such as "data"; without zeros.
         bytes_by_purpose: the same of ``bytes_fetched``.
-        rounds: longest chain of requests of which each had to wait for the one before.
-        cache_hits: footers, indexes, bloom filters, dictionaries and pages found in caches.
-        cache_misses: footers, indexes, bloom filters, dictionaries and pages looked up in caches and not found.
-        disk_hits: those of ``cache_hits`` in the disk cache.
-        shared_hits: those of ``cache_hits`` in the shared cache.
+        rounds: length of the longest chain of requests, each of which had to wait for the one before.
+        cache_hits: number of footers, indexes, bloom filters, dictionaries and pages found in caches.
+        cache_misses: number of such parts that were looked up in caches and not found.
+        disk_hits: number of ``cache_hits`` in the disk cache.
+        shared_hits: number of ``cache_hits`` in the shared cache.
         files_total: number of files of the dataset; 0 for a read of one file.
         files_ruled_out: number of files that were not opened, because no row of them can match.
         files_opened: files whose footer was examined, whether cached or fetched.

@@ -176,7 +176,8 @@ class RetryOptions:
         first_byte_timeout_s: seconds from sending a request to its response head; ``connect_timeout_s`` is added, since
             a connection may have to be made first.
         stall_timeout_s: longest silence inside a response body, in seconds.
-        min_throughput_bytes_s: a body slower than this, averaged, is given up after ``stall_timeout_s`` and retried.
+        min_throughput_bytes_s: a response body that arrives at fewer bytes per second on average than this is given up
+            after ``stall_timeout_s`` seconds, and requested again.
         read_timeout_s: seconds for opening a file or dataset, for one whole lookup, take, count or plan, and for each
             batch of a scan; then the call raises :class:`asyncpq.DeadlineExceededError`. None for no bound.
         retry_budget: the number of retries that all requests of a store have left together, at first and at most. A
@@ -287,11 +288,11 @@ class ReadOptions:
             the types of the Parquet schema alone, and ``fallbacks`` say so.
         trust_statistics: prune by statistics and page indexes of files and tables (bounds and row counts in a log or
             catalog); False reads everything and filters. Partition values always count.
-        require_pinning: refuse stores that cannot pin or compare versions.
+        require_pinning: raise :class:`asyncpq.UnsupportedStoreError` for stores that cannot pin or compare versions.
         extension_types: names of Arrow extension types registered in Python that a file may name; others come as their
             storage type. Canonical types need no listing.
         int96_unit: unit of timestamps stored as INT96: "ns", as in pyarrow, for the years 1677 to 2262; or "us",
-            without digits after microseconds. Tables without nanoseconds are read in "us".
+            without digits after microseconds. Tables of a format without nanoseconds are read in "us".
         legacy_calendar: how dates before 1582-10-15 and timestamps before 1900 are read from files whose footer says
             that Spark wrote them in its old calendar. "rebase" converts them as Spark does; "refuse" raises
             :class:`asyncpq.UnsupportedFeatureError` for them; "ignore" returns what is stored, as pyarrow does.
@@ -321,7 +322,7 @@ class DiskCacheOptions:
 
     Attributes:
         path: the cache's folder, owned by this user alone; it is made if it does not exist.
-        max_bytes: budget of all files in the folder. An entry larger than an eighth of the budget is not kept.
+        max_bytes: maximum bytes of all files in the folder. An entry larger than an eighth of it is not kept.
         timeout_s: seconds after which an entry that the disk has not returned counts as a miss.
     """
 
@@ -354,7 +355,7 @@ class SharedCacheOptions:
         min_throughput_bytes_s: every byte that a call requests adds to the time limit at this rate.
         connect_timeout_s: seconds for address lookup, TCP, TLS and authentication; no call waits so long.
         retry_after_s: seconds for which reads do without the cache after the server failed or was too slow.
-        max_connections: connections to the server; half of them write.
+        max_connections: maximum number of connections to the server; half of them write.
         max_entry_bytes: entries larger than this are not written.
         max_read_bytes: pages of a read that fetches more than this are not written.
     """
@@ -398,10 +399,10 @@ class BuildOptions:
     segment is an immutable, sorted part of an index, such as one Parquet file.
 
     Attributes:
-        memory_bytes: approximate memory for index rows that are not written yet; further rows go to local files. While
-            a large file is read, its Bloom filters take 8 bytes a value in addition.
-        files_at_once: files whose rows are read at once; files of which only the footer is read count towards
-            ``LimitOptions.files_ahead``.
+        memory_bytes: approximate bytes of memory for index rows that are not written yet; further rows go to local
+            files. While a large file is read, its Bloom filters take 8 bytes a value in addition.
+        files_at_once: maximum number of files whose rows are read at once; files of which only the footer is read count
+            towards ``LimitOptions.files_ahead`` instead.
         checkpoint_files: after this many files, or after about a minute, the build commits its progress, invisible to
             readers, so that it can be resumed. A build on Spark commits after this many files, and at most
             ``max_segments`` times.
@@ -431,7 +432,7 @@ class SessionOptions:
     """The options of a :class:`asyncpq.Session`.
 
     Attributes:
-        memory_cache_bytes: budget of the memory cache; 0 disables the cache.
+        memory_cache_bytes: maximum bytes in the memory cache; 0 disables the cache.
         disk_cache, shared_cache: cache tiers below memory; None disables a tier.
         cache_policy: how long cached bytes are served without validation: ``asyncpq.etag(max_age_s)``,
             ``asyncpq.ttl(max_age_s)`` or ``asyncpq.immutable()``; or one for each url pattern (:mod:`fnmatch`): the

@@ -68,7 +68,8 @@ class BloomFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class SortedBy:
-    """A column by which the rows are sorted. The write fails if the rows are in another order.
+    """A column by which the rows are sorted: an item of :attr:`WriteOptions.sorted_by`. A write of rows in another
+    order fails.
 
     Attributes:
         column: name, or dotted path of a leaf in structs.
@@ -96,12 +97,12 @@ class WriteOptions:
 
     Attributes:
         compression: the codec: "zstd", "snappy", "gzip", "lz4_raw" or "none".
-        compression_level: the codec's level; None for its default.
+        compression_level: the codec's level; None for the codec's default.
         page_rows, page_bytes: maximum rows of a page, and its approximate maximum bytes, encoded and uncompressed. A
             lookup reads one page of each column. Smaller pages make a larger page index, which lookups read as well.
         row_group_rows, row_group_bytes: maximum rows of a row group, and maximum bytes in memory. Writing takes twice
             as much memory, and 40 MiB for requests.
-        file_bytes: a file ends after the row group with which it reaches this size.
+        file_bytes: a file ends after the row group with which it reaches this size in bytes.
         bloom_filters: Bloom filters to write, for unsorted columns that lookups compare for equality.
         sorted_by: the columns by which the rows are sorted, as recorded in each row group.
         dictionary_columns: paths of leaves with dictionaries, as long as these are small. None: those for which a

@@ -168,7 +168,7 @@ class DataFile:
         url: url of the file.
         validator: identifies the version to read, as a listing returned it; None if unknown.
         size: bytes, according to the table or listing; None if unknown. Only an estimate: the object's own size counts.
-        num_rows: rows in the file, including deleted ones; None if unknown.
+        num_rows: number of rows in the file, including deleted ones; None if unknown.
         partition: values of columns that are constant in the file, by column name, in the dataset's column types.
         bounds: bounds of other columns, by name or dotted path of a struct's leaf.
         deletes: the deleted rows; None if the table has deleted no row of the file.
@@ -275,10 +275,10 @@ class TableField:
             with an id and without names is not searched by name, so a file without ids is an error.
         default: value in files that lack the column (a pyarrow scalar or a Python value); None for null.
         children: parts of a nested type, in the order of ``type``.
-        ignores_case: if a file has none of the names, a name that differs only in case matches.
-        ignores_zone: files may store the timestamp with or without a time zone; without one it is in UTC.
-        is_variant: the column is a variant, a struct of ``metadata`` and ``value``. If a file is shredded (has parts of
-            the value in ``typed_value``), ``value`` is restored.
+        ignores_case: whether, in a file with none of the names, a name that differs only in case matches.
+        ignores_zone: whether files may store the timestamp with or without a time zone; without one it is in UTC.
+        is_variant: whether the column is a variant, a struct of ``metadata`` and ``value``. If a file is shredded (has
+            parts of the value in ``typed_value``), ``value`` is restored.
         resolution: unit of timestamps ("s", "ms", "us"): finer ones in a file are converted as DuckDB does, to the
             nearest second or millisecond, or truncated to microseconds. None: finer ones raise an error.
         unreadable: the error to raise when the column or part is read, in the result or in a predicate; None for those

@@ -559,8 +559,8 @@ class EngineDataset(DatasetState):
         url: url of the dataset, without secrets.
         source: returns the files of each read.
         columns: the dataset's columns.
-        skips: leave out bad files and report them; else a bad file's error ends the read.
-        skips_missing: leave out files that do not exist, whatever ``skips`` is.
+        skips: whether reads leave out bad files (not Parquet, damaged, ...) and report them, instead of failing.
+        skips_missing: whether reads leave out files that do not exist, whatever ``skips`` is.
         known: statistics of the files that were opened.
         unifier: checks that the files' schemas fit together; None, the default: they may differ, and
             :class:`EngineRules` match them.

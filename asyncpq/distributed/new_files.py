@@ -330,7 +330,7 @@ class NewFiles:
         return await list_files(runtime_of(session), parse_target(self.target), context, rules, allow_empty=True)
 
     async def newest_index(self, session: Session) -> OpenIndex:
-        """Open the index that lists the stream's files, at its newest snapshot."""
+        """Open the index that lists the stream's files, at its newest snapshot. Only for a stream over an index."""
         dataset = await session.open_dataset(self.target, index=self._index, view="snapshot", **self._options)
         source = state_of(dataset).source
         assert isinstance(source, SnapshotFiles), source

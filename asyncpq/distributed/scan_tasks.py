@@ -145,8 +145,8 @@ class TaskScan:
         batch_size: maximum rows of a batch.
         where: condition with absolute times; rows for which it is not true may be left out. None: all rows.
         unifier: checks that the files' schemas fit together; None if they may differ.
-        skips: leave out bad files, instead of failing.
-        skips_missing: leave out files that do not exist.
+        skips: whether tasks leave out bad files (not Parquet, damaged, ...), instead of failing.
+        skips_missing: whether tasks leave out files that do not exist.
         settings: the session of the workers.
         again: text for hints of errors on how to plan again, such as "Call plan_scan() again."
     """

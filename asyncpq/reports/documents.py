@@ -49,7 +49,7 @@ class Chunk(TypedDict):
         pages: the data pages; None: without an OffsetIndex, their locations are not known.
         offset_index, column_index, bloom_filter: byte range of each; None without one.
         codec: compression, such as "ZSTD".
-        encodings: of the data pages, where they are stated; else of all pages, levels included.
+        encodings: names of those of the data pages, where they are stated; else of all pages, levels included.
         uncompressed_bytes: size of all pages before compression.
         values: number of values, nulls included.
         nulls, distinct: numbers of nulls and of distinct values; None: not stated.
@@ -102,7 +102,7 @@ class ColumnReport(TypedDict):
         repeated: whether it is below a list or map.
         compressed_bytes, uncompressed_bytes: sizes of all its chunks.
         codecs, encodings: names of all that its chunks have.
-        nulls, min, max: of all row groups; None: not stated by each, or not trusted.
+        nulls, min, max: number of nulls and bounds as text in all row groups; None: not stated by each, or not trusted.
         pages: number of data pages that OffsetIndexes locate; None if none does.
         sorted: order of the whole file, as far as statistics of row groups and pages show; None: not shown.
         bloom_filters, column_indexes, offset_indexes: numbers of row groups that have one.
@@ -220,10 +220,10 @@ class Request(TypedDict):
         url, method: what was requested, and how.
         purpose: "tail", "footer", "index", "bloom", "data", "list", ...
         bytes: byte range; a suffix GET of n bytes is [-n, 0].
-        useful_bytes: of a planned request, how many of its bytes are needed; the rest are gaps.
+        useful_bytes: number of needed bytes of a planned request; the rest are gaps.
         columns: the columns that a planned request serves.
         round: round of requests, from 1; each waits for the one before.
-        status, received: of a request that was sent, HTTP status and body bytes.
+        status, received: HTTP status and body bytes of a request that was sent.
         attempt: number of the try, from 1.
         hedge, throttled: whether it repeats a slow request, and whether the store asked to slow down.
         began_s: seconds since the call began.
@@ -257,8 +257,8 @@ class ChunkFates(TypedDict):
         whole: whether the chunk is fetched as one piece, whatever its pages.
         predicate: whether the filter needs it.
         pages: ordinals of the pages that are read.
-        fate: of those pages where ``fates`` is missing.
-        fates: one for each of ``pages``, where they differ.
+        fate: fate of the pages, if ``fates`` is missing.
+        fates: one for each of ``pages``, if they differ.
     """
 
     row_group: int
@@ -305,7 +305,7 @@ class PlanDocument(TypedDict):
         url: url of the file or dataset.
         view: as :attr:`asyncpq.Dataset.view`; None for a file.
         version, guarantee: as in :class:`Inspection`; None for a dataset.
-        columns, where, limit: the request; None: all rows.
+        columns, where, limit: names of the columns, condition as text, and maximum of rows; None: all rows.
         funnel: steps from all files to the rows that would be read.
         files: fates in the files that would be read, the first 100.
         files_to_read, skipped: number of files to read, and urls of bad files.
@@ -414,7 +414,7 @@ class Lint(TypedDict):
         findings: the most severe first, and of these the largest saving.
         columns: columns for whose lookups savings are predicted.
         prices: latency and bandwidth that predictions assume, as text.
-        requests, bytes_fetched: cost of the check.
+        requests, bytes_fetched: number of requests and bytes that the check took.
     """
 
     document: Literal["lint"]
@@ -436,7 +436,7 @@ class Why(TypedDict):
         view: as :attr:`asyncpq.Dataset.view`; None for a file.
         verb: the read that was run.
         keys: of a lookup, as text; else None.
-        columns, where: the request; ``where`` is None for all rows.
+        columns, where: names of the columns, and the condition as text; None: all rows.
         rows: number of rows returned.
         funnel: steps from all files to the rows returned.
         requests, rounds: the requests that were sent, and the number of rounds.
@@ -611,7 +611,7 @@ class StoreDiagnosis(TypedDict):
         first_s, latency_s: seconds of the first GET, connection included, and of a small GET, the median of some.
         bandwidth_bytes_s: bytes per second of one GET; None: the object is too small.
         parallel_bytes_s: bytes per second of several GETs together.
-        supports: "ranges", "suffix ranges", "If-Match", "create if absent"; None: not tried.
+        supports: whether the store has "ranges", "suffix ranges", "If-Match", "create if absent"; None: not tried.
         requests: the requests of the diagnosis.
         error, error_type: text and class of the error that ended it; None without one.
     """

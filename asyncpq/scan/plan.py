@@ -60,7 +60,7 @@ class Plan:
         guarantee: how the store ensures that all bytes are of one version: "pinned", "compared", "bracketed" or "none".
         columns: names that would be returned, or dotted paths of the leaves where parts of a column would be.
         where: the predicate, as text; None without one.
-        limit: the most rows to return; None for all.
+        limit: maximum number of rows to return; None for all.
         access: the rows of the file that may be read; None for all.
         pruning: the numbers of row groups and pages that pruning left.
         by_statistics: for each condition, how many row groups its statistics alone rule out.
@@ -68,7 +68,7 @@ class Plan:
         requests: range GETs of the first round, after caches and coalescing.
         num_requests, num_bytes: the number of these GETs and of their bytes.
         cached_bytes: needed bytes that are already in caches.
-        late: a second round would fetch the other columns for matching rows only.
+        late: whether a second round would fetch the columns that the filter does not need, for matching rows only.
         late_columns: names of these columns; empty without a second round.
         estimates: for each strategy, the estimated seconds of its requests; the chosen strategy first.
         prices: the server's latency and bandwidth that the estimates assume, as text.

@@ -165,12 +165,12 @@ class SparkSettings:
         credentials_provider: ``"module:function"``. The function is imported and called without arguments in each
             process that reads or writes files, and returns further storage options, with credentials. None: the
             environment of the process has the credentials.
-        memory_cache_bytes: budget of a worker process's caches. None: a quarter of its share of the executor's memory
-            (``spark.executor.pyspark.memory``), or 64 MiB if that is not set.
+        memory_cache_bytes: maximum bytes in the memory cache of a worker process. None: a quarter of its share of the
+            executor's memory (``spark.executor.pyspark.memory``), or 64 MiB if that is not set.
         disk_cache: "executor": below the executor's local folder; "host": in ``disk_cache_folder``, which all executors
             of the host share; "off".
         disk_cache_folder: path of a folder on each host, for "host"; else None.
-        disk_cache_bytes: budget of the disk cache's folder.
+        disk_cache_bytes: maximum bytes in the disk cache's folder.
         work_folder: url of a folder that driver and executors can write, for plans that are too large to be sent with
             tasks. None: ``_asyncpq_plans`` below the lake.
         split_bytes: approximate compressed bytes of a split, which one task reads.

@@ -200,7 +200,7 @@ class StoreFault:
         after: number of fetches that succeed before the fault begins.
         times: number of fetches that fail; None: all further ones.
         error: type of the error that is raised.
-        stall: wait forever instead of raising.
+        stall: whether the fetch waits forever instead of raising.
     """
 
     path: str | None = None
