@@ -94,8 +94,7 @@ class AsyncpqError(Exception):
     Attributes:
         message, url, byte_range, column, hint: the arguments, None where not known; ``str(error)`` joins them.
         default_hint: hint of the class's errors that are raised without ``hint``; None for most classes.
-        option: name of the argument that the message begins with, such as "rows" of ``rows=3: must be a list``; None
-            for most errors.
+        option: the argument that the message begins with, such as "rows" of ``rows=3: must be a list``; or None.
     """
 
     default_hint: ClassVar[str | None] = None
@@ -233,7 +232,7 @@ class RowIndexError(QueryError, IndexError):
 
 
 class StoreError(AsyncpqError, OSError):
-    """A request to the object store failed. Base of the errors of stores."""
+    """A request to the object store failed."""
 
     def __str__(self) -> str:
         return AsyncpqError.__str__(self)
@@ -293,7 +292,10 @@ class ThrottledError(StoreError):
 
 
 class DeadlineExceededError(StoreError, TimeoutError):
-    """A call took longer than it may, such as a lookup longer than ``RetryOptions.read_timeout_s``."""
+    """The read's deadline passed.
+
+    Most reads have that of ``RetryOptions.read_timeout_s``.
+    """
 
     def __str__(self) -> str:
         return AsyncpqError.__str__(self)
@@ -304,8 +306,7 @@ class UnsupportedStoreError(StoreError):
 
 
 class ConcurrentCommitUnsupported(UnsupportedStoreError):  # noqa: N818
-    """The store of an index cannot refuse to overwrite an existing object, so one of two concurrent commits could be
-    lost."""
+    """The store of an index overwrites existing objects, so one of two concurrent commits could be lost."""
 
 
 class StaleSnapshotError(StoreError):

@@ -48,8 +48,7 @@ _USER: Final = re.compile(r"[^/?#\s]*@|[^:/?#@\[\s]*:(?!\d+([/?#]|$))[^@\s]*@")
 def refuse_secrets(where: str, value: object) -> None:
     """Raise InvalidOptionError for an option that looks like a credential, or a url with user info or a signed query.
 
-    ``value`` is a mapping of options, a list, or a text that may contain urls. ``where`` names its place in the
-    message.
+    ``value`` is a mapping of options, a list, or a text that may contain urls. ``where`` names it in the message.
     """
     if isinstance(value, Mapping):
         for name, inner in value.items():
@@ -338,7 +337,7 @@ class SparkSettings:
     def task_ended(self) -> None:
         """Exempt the objects that exist now, such as imported modules and caches, from garbage collection.
 
-        PySpark's workers collect garbage after every task, which takes tenths of a second with asyncpq's imports.
+        PySpark's workers collect garbage after every task, tenths of a second with asyncpq's imports.
         """
         global _frozen
         if not _frozen and _on_executor():

@@ -57,7 +57,7 @@ def open_store(
     limits: StoreLimits,
     place: Mapping[str, Any] | None = None,
 ) -> Store:
-    """Return the store for all urls of ``protocol``. It connects with its first request. Call this in an event loop.
+    """Return the store for all urls of ``protocol``. It connects with its first request. Call it in a loop.
 
     ``storage_options`` are those of fsspec's filesystem for the protocol, or ``{"obstore": {...}}``. ``place`` is the
     place of the urls (:func:`asyncpq.storage.urls.place_of`), of which the store then takes no others. Raises

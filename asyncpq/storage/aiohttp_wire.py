@@ -105,7 +105,7 @@ class AiohttpWire:
         """Send a request once and return its body. ``receiver.head`` checks the head and returns how many bytes the
         body should have; at most one byte more is read.
 
-        Raises RetryableError if the connection failed, StoreError for a response that is not HTTP or a bad certificate.
+        Raises RetryableError if the connection failed, StoreError for no HTTP or a bad certificate.
         """
         session = self._session or self._connect()
         complete = False

@@ -354,8 +354,7 @@ GRAIN_S = 2.0  # coarsest tick of file times, that of FAT; most other file syste
 
 
 def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
-    """Return whether an object written at ``modified_s`` may, at ``now_s``, still be replaced by a version of the same
-    time.
+    """Return whether an object written at ``modified_s`` may, at ``now_s``, be replaced by a version of the same time.
 
     A clock that counts whole seconds, or pairs of them, gives both versions of one tick the same time (RFC 9110,
     section 8.8.2.2). Both are seconds of the store's clock; a time with a fraction comes from a finer clock.

@@ -550,8 +550,7 @@ class HttpObject(Unpicklable):
 class _HttpGet:
     """A range GET of one target, over all its attempts.
 
-    If the server of a ``remembered`` target cannot be reached, the GET is not retried, since the url itself can be
-    requested.
+    If the server of a ``remembered`` target cannot be reached, the GET is not retried: the url itself can be requested.
     """
 
     method = "GET"

@@ -269,8 +269,7 @@ class Connection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def start(self, request: bytes, receiver: Receiver, *, without_body: bool = False) -> asyncio.Future[Body]:
-        """Send a request; return a future of the response's body. The caller must call :meth:`end` afterwards, in any
-        case.
+        """Send a request; return a future of the response's body. The caller must call :meth:`end` in any case.
 
         ``without_body``: the response has no body, whatever its headers say (HEAD). This call and the future raise
         ProtocolError, OSError if the connection broke, and the receiver's errors.

@@ -118,8 +118,7 @@ class Threads:
         self._finalizer.atexit = False
 
     def start(self, work: Callable[..., T], *arguments: Any, **options: Any) -> asyncio.Future[T]:
-        """Call ``work`` in a thread; return a future of its result. Cancelling the future does not stop a call that has
-        begun.
+        """Call ``work`` in a thread; return a future of its result. Cancelling it does not stop a call that has begun.
 
         Raises:
             UsageError: there is no thread, and none can start, since the interpreter ends.

@@ -100,8 +100,7 @@ _SAVED_HEDGES = 4.0
 
 
 class Hedging:
-    """Decides when a small GET that has no response yet is sent a second time: for at most the fraction ``ratio`` of
-    GETs.
+    """Decides when a small GET that has no response yet is sent a second time: for at most ``ratio`` of GETs.
 
     The delay is the 95th percentile of recent small GETs. See Dean and Barroso, The Tail at Scale (CACM 56, 2, 2013).
     """

@@ -175,8 +175,7 @@ def is_tenant_bucket(bucket: str) -> bool:
 
 
 def identity_of(url: str) -> str:
-    """Return ``url`` without user info and fragment, and with a hash in place of its query, signature parameters left
-    out.
+    """Return ``url`` without user info and fragment, and with a hash in place of its query without signature.
 
     Two presigned urls of one object have one identity; other parameters may name another object.
     """

@@ -198,8 +198,7 @@ class CredentialsGiver(NamedTuple):
 
 
 class VendedCredentials:
-    """Credentials that a table has been given for some time. Their ``giver`` is asked for others when they have
-    expired.
+    """Credentials that a table has been given for some time. Their ``giver`` gives others when they have expired.
 
     Args:
         protocol: of the table's store.

@@ -244,8 +244,7 @@ class S3Client(Unpicklable):
             await connected.close()
 
     async def find_route(self, bucket: str, url: str) -> Route | str:
-        """Return the bucket's address and region; or, as text, the reason to read it through s3fs. Sends nothing to the
-        bucket.
+        """Return the bucket's address and region; or, as text, the reason to read it through s3fs. Sends it nothing.
 
         Raises CredentialsError if no credentials are found, InvalidOptionError if botocore refuses options or name.
         """

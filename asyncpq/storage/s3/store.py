@@ -281,8 +281,7 @@ class S3Store(Unpicklable):
         return "<S3Store>"
 
     async def open_object(self, url: str) -> S3Object:
-        """Return a handle on an object, without a request to it. The first call resolves the bucket's credentials and
-        address.
+        """Return a handle on an object, without a request to it. The first call resolves credentials and address.
 
         Raises the errors of :meth:`asyncpq.storage.s3.config.S3Resolver.find_route`.
         """

@@ -354,8 +354,7 @@ class DeltaLog:
     # -- checkpoints ------------------------------------------------------------------------------
 
     async def _replay_parts(self, names: Sequence[str], state: DeltaState, has_protocol: bool) -> list[str]:
-        """Apply the files of a checkpoint, ``names``, to ``state``; return the names of the sidecar files that they
-        refer to.
+        """Apply the files of a checkpoint, ``names``, to ``state``; return the names of their sidecar files.
 
         ``has_protocol``: the checkpoint's protocol is the table's, because no later commit has a newer one.
 

@@ -78,7 +78,7 @@ class IcebergCatalog:
             uses the snapshot's schema, otherwise the table's current schema, as pyiceberg does.
 
     Raises:
-        InvalidOptionError: ``table`` is neither a table nor such a url, two snapshots are selected, or the time has no
+        InvalidOptionError: ``table`` is neither a table nor such a url, two snapshots are selected, or the time lacks a
             zone.
     """
 
