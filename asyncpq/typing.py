@@ -62,10 +62,10 @@ class ArrowExpression(Protocol):
     """A ``pyarrow.compute.Expression``."""
 
     def is_valid(self) -> Any:
-        """See pyarrow."""
+        """The method of ``pyarrow.compute.Expression``, by which type checkers recognise one."""
 
     def isin(self, values: Any) -> Any:
-        """See pyarrow."""
+        """The method of ``pyarrow.compute.Expression``, by which type checkers recognise one."""
 
 
 Predicate: TypeAlias = "Expression | str | Sequence[FilterTuple] | Sequence[Sequence[FilterTuple]] | ArrowExpression"
@@ -76,10 +76,10 @@ class DeltaTable(Protocol):
 
     @property
     def table_uri(self) -> str:
-        """See deltalake."""
+        """Url of the table."""
 
     def version(self) -> int | None:
-        """See deltalake."""
+        """Return the number of the loaded version."""
 
 
 class IcebergTable(Protocol):
@@ -92,7 +92,7 @@ class IcebergTable(Protocol):
     metadata_location: str
 
     def current_snapshot(self) -> Any:
-        """See pyiceberg."""
+        """Return pyiceberg's current snapshot; None for an empty table."""
 
 
 DatasetTarget: TypeAlias = "Url | Sequence[Url] | DeltaTable | IcebergTable | Catalog"

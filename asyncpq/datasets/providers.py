@@ -231,7 +231,7 @@ class FileProvider(Protocol):
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """The indexes that rule out files, each described by JSON values."""
+        """The indexes that rule out files, each a dict with "at" (url), "description" and "tables" as JSON values."""
 
     @property
     def known(self) -> FileSet | None:
@@ -269,7 +269,7 @@ class WrappedFiles:
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:
-        """The indexes that rule out files, each described by JSON values."""
+        """The indexes that rule out files, each a dict with "at" (url), "description" and "tables" as JSON values."""
         return self.source.indexes
 
     @property

@@ -475,7 +475,7 @@ class EngineFiles(WrappedFiles):
     :class:`asyncpq.datasets.providers.FileProvider`.
 
     Attributes:
-        source: the other provider.
+        source: the provider whose files these are.
         reads: returns whether the engine reads a file; None: it reads all.
         values: returns the engine's values of the columns ``retyped`` for a file; None: those of the file.
         retyped: partition columns for which the engine has other values than ``source``. Conditions on them are not

@@ -297,7 +297,7 @@ class DatasetJoin:
 
     @property
     def index_table(self) -> IndexTable | None:
-        """The index table that maps the keys to rows; None if no index for tasks has one."""
+        """The index table that maps the keys to rows; None if there is none, or tasks cannot open its index."""
         source, names = self.state.source, {key.name for key in self.keys}
         if source.index is None or source.view is View.TABLE:  # tasks get only the files of a table
             return None

@@ -281,7 +281,7 @@ class NewFiles:
         return self._options.get("format") == "parquet"
 
     async def fix_end(self, session: Session) -> None:
-        """Let :meth:`advance` ignore files that appear after this call."""
+        """Let :meth:`advance` ignore files that appear after this call: the stream then ends at a fixed place."""
         self._ends = True
         await self._opened(session, self.first_offset)
 
@@ -397,7 +397,7 @@ class FolderSource:
         self._listed: list[ListedFile] | None = None
 
     async def fix_end(self, session: Session) -> None:
-        """Let :meth:`advance` ignore files that appear after this call."""
+        """Let :meth:`advance` ignore files that appear after this call: the stream then ends at a fixed place."""
         self._until = frozenset(file.mark for file in await self._list(session))
 
     async def advance(self, session: Session, start: Offset, max_files: int | None, max_bytes: int | None) -> Offset:

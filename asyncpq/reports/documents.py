@@ -217,7 +217,7 @@ class Request(TypedDict):
     """One request of a plan or a read.
 
     Attributes:
-        url, method: what was requested, and how.
+        url, method: url of the object or listing, and HTTP method, such as "GET".
         purpose: "tail", "footer", "index", "bloom", "data", "list", ...
         bytes: byte range; a suffix GET of n bytes is [-n, 0].
         useful_bytes: number of needed bytes of a planned request; the rest are gaps.
@@ -442,7 +442,7 @@ class Why(TypedDict):
         requests, rounds: the requests that were sent, and the number of rounds.
         bytes: "fetched", "wanted" (of the matching rows' pages), "chunks" (whole), "objects"; None: not known.
         time: the seconds of the read.
-        tiers: number of parts found, by ``Tier``.
+        tiers: number of parts (footers, pages, ...) found in each ``Tier``.
         causes: reasons why the read is not faster, the largest saving first.
         files: fates in the files that were read.
         layouts: layouts of the files that were read, the first 20.
@@ -606,7 +606,7 @@ class StoreDiagnosis(TypedDict):
         url: url of the object.
         settings: where credentials came from, endpoint, region.
         client, server: what sends the requests, and the server's name; None: not known.
-        guarantee: how surely reads see one version.
+        guarantee: how the store ensures that all bytes are of one version: "pinned", "compared", "bracketed" or "none".
         size: bytes of the object.
         first_s, latency_s: seconds of the first GET, connection included, and of a small GET, the median of some.
         bandwidth_bytes_s: bytes per second of one GET; None: the object is too small.

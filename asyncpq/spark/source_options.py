@@ -106,7 +106,7 @@ class SourceOptions:
 
 
 def predicate_option(where: object) -> str:
-    """Return the text of the option ``predicate`` for a filter list like pyarrow's ``filters=``.
+    """Return a filter list like pyarrow's ``filters=`` as text, for the option ``predicate`` of the format "asyncpq".
 
     Raises:
         ExpressionError: ``where`` is not a filter list.
