@@ -122,7 +122,7 @@ class Dataset(EnteredAsync):
 
     async def files(self, where: Where | None = None) -> list[str]:
         """Return the urls of the current files, in order. Files that ``where`` rules out by paths, a table's metadata
-        or an index are left out (None: no file is); no file is opened."""
+        or an index are left out; without ``where``, all are returned. No file is opened."""
         runtime, state = self._runtime, self._state
         runtime.check()
         async with runtime.deadline(self.url):

@@ -310,7 +310,7 @@ async def plan_scan(
         parallelism: number of tasks that run at once; a small scan is divided into as many tasks.
         work_folder: url of a folder that workers can read, for plans of more than 64 MiB. None: ``_asyncpq_plans``
             below the dataset.
-        worker: how workers open their session. None: with those of the dataset's, storage options included.
+        worker: how workers open their session. None: with the options of the dataset's, storage options included.
 
     Raises:
         ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.

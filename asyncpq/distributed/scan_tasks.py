@@ -220,7 +220,7 @@ class TaskScan:
         Args:
             state: the dataset, as :meth:`state` returns it.
             operation: counts the cost of the read.
-            files: the files to read, and the request for each.
+            files: the files to read, with the request for each; from a plan or a task.
             batch_size: maximum rows of a batch; 0: that of the scan.
             combine_rows: combine small tables to tables of about this number of rows; 0: do not combine.
         """
