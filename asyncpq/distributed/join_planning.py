@@ -607,7 +607,7 @@ async def plan_join(
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: a side has no such column, or several.
-        SchemaMismatchError: a key's types on both sides differ, or values of its type cannot be looked up.
+        SchemaMismatchError: a key's types on both sides do not fit, or values of its type cannot be looked up.
         InvalidOptionError: an option is invalid, or the index has no url with which tasks can open it.
     """
     check_keywords("plan_join()", options, JoinKeywords, others=("on", "left"))
