@@ -442,8 +442,8 @@ class SessionOptions:
             the store. Missing objects are remembered in memory only.
         cache_namespace: sessions share cached bytes only within one namespace, whatever their credentials are. None: a
             namespace made from the storage options and the identity of the credentials.
-        requests, retry, limits, read: options of four classes: how reads become requests; when failed requests are sent
-            again; memory and connections that the session may use; what reads check.
+        requests, retry, limits, read: how reads become requests (``requests``), when failed ones are sent again
+            (``retry``), memory and connections that the session may use (``limits``), and what reads check (``read``).
     """
 
     memory_cache_bytes: int = 256 * MIB

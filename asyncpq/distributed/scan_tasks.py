@@ -139,7 +139,8 @@ class TaskScan:
         view: which files the scan sees: "listed", "snapshot" (of an index) or "table".
         schema: the dataset's columns.
         fields: the table's columns; None if columns are matched by name.
-        variants: other sets of ``fields``, to which files refer that have the columns under other names or ids.
+        variants: for files that have the columns under other names or ids than ``fields``: each such set of fields
+            once.
         columns: names, dotted paths or ordinals of the columns to read; None for all.
         output: schema of the batches; None if an engine converts them and the schema is not known.
         batch_size: maximum rows of a batch.

@@ -608,7 +608,7 @@ class StoreDiagnosis(TypedDict):
         client, server: what sends the requests, and the server's name; None: not known.
         guarantee: how the store ensures that all bytes are of one version: "pinned", "compared", "bracketed" or "none".
         size: bytes of the object.
-        first_s, latency_s: seconds of the first GET, connection included, and of a small GET, the median of some.
+        first_s, latency_s: seconds of the first GET, connection included; median seconds of small GETs after it.
         bandwidth_bytes_s: bytes per second of one GET; None: the object is too small.
         parallel_bytes_s: bytes per second of several GETs together.
         supports: whether the store has "ranges", "suffix ranges", "If-Match", "create if absent"; None: not tried.
