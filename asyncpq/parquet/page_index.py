@@ -10,6 +10,7 @@ import enum
 import itertools
 import operator
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
@@ -46,7 +47,6 @@ class PageLocationError(CorruptFileError):
     dropped = False
 
 
-_EVEN_BYTES: Final = bytes(range(0, 0x100, 2))
 MAX_PAGES: Final = 1 << 20  # of one chunk; a larger index is not used
 
 # A PageLocation as writers write it: fields 1, 2 and 3 in order, as i64, i32 and i64.
@@ -158,45 +158,47 @@ def _page_locations(reader: CompactReader) -> OffsetIndex:
     raw_locations = _LOCATION.findall(reader.data, start, stop)
     if raw_locations and len(raw_locations) == length:
         reader.pos = stop
-        return OffsetIndex(*(tuple(zigzag_varints(numbers)) for numbers in zip(*raw_locations, strict=True)))
+        return OffsetIndex(*map(zigzag_varints, zip(*raw_locations, strict=True)))
     locations = [reader.struct() for _ in range(length)]
     return OffsetIndex(*(tuple([_integer(location, field_id) for location in locations]) for field_id in (1, 2, 3)))
 
 
-def zigzag_varints(values: Sequence[bytes]) -> list[int]:
-    """Decode zigzag varints of non-negative numbers, given as 1 to 9 bytes each. This is faster than one by one.
+_LANES: Final = 256  # numbers that are decoded at once, in 8 bytes each
+# Masks of all lanes: pairs of those bits that stay, and those that close the gap below them, with the size of the gap.
+_GAPS: Final = [
+    (*[int.from_bytes(mask.to_bytes(8, "little") * _LANES, "little") for mask in masks], gap)
+    for *masks, gap in (
+        (0x007F_007F_007F_007F, 0x7F00_7F00_7F00_7F00, 1),
+        (0x0000_3FFF_0000_3FFF, 0x3FFF_0000_3FFF_0000, 2),
+        (0x0000_0000_0FFF_FFFF, 0x0FFF_FFFF_0000_0000, 4),
+    )
+]
+_SIGNS: Final = int.from_bytes(b"\1\0\0\0\0\0\0\0" * _LANES, "little")
+
+
+def zigzag_varints(values: Sequence[bytes]) -> tuple[int, ...]:
+    """Decode zigzag varints of non-negative numbers, given as 1 to 9 bytes each. A few operations on one long integer,
+    in which each number has 8 bytes, decode 256 of them, in a third of the time of decoding each alone.
 
     Raises CorruptFileError if a number is negative.
     """
-    numbers: list[int] = []
-    for length, group in itertools.groupby(values, len):
-        # planes[i] holds byte i of all varints of a run. One subtraction removes all continuation bits; the sign is
-        # the lowest bit of the first byte.
-        run = b"".join(group)
-        planes = [run[i::length] for i in range(length)]
-        if planes[0].translate(None, _EVEN_BYTES):
-            raise CorruptFileError("an offset, size or row number in the OffsetIndex is negative")
-        if length == 1:
-            numbers += [a >> 1 for a in planes[0]]
-        elif length == 2:
-            numbers += [(a + (b << 7) - 0x80) >> 1 for a, b in zip(*planes, strict=True)]
-        elif length == 3:
-            numbers += [(a + (b << 7) + (c << 14) - 0x4080) >> 1 for a, b, c in zip(*planes, strict=True)]
-        elif length == 4:
-            numbers += [
-                (a + (b << 7) + (c << 14) + (d << 21) - 0x204080) >> 1 for a, b, c, d in zip(*planes, strict=True)
-            ]
-        elif length == 5:
-            numbers += [
-                (a + (b << 7) + (c << 14) + (d << 21) + (e << 28) - 0x10204080) >> 1
-                for a, b, c, d, e in zip(*planes, strict=True)
-            ]
+    numbers: list[tuple[int, ...]] = []
+    for start in range(0, len(values), _LANES):
+        some = values[start : start + _LANES]
+        lanes = b"".join([value.ljust(8, b"\0") for value in some])
+        if len(lanes) > 8 * len(some):  # one of 9 bytes
+            decoded = tuple(map(zigzag_number, some))
+            is_negative = min(decoded) < 0
         else:
-            numbers += [
-                sum([(part & 0x7F) << 7 * i for i, part in enumerate(value)]) >> 1
-                for value in zip(*planes, strict=True)
-            ]
-    return numbers
+            bits = int.from_bytes(lanes, "little")
+            for low, high, gap in _GAPS:
+                bits = bits & low | (bits & high) >> gap
+            is_negative = bool(bits & _SIGNS)
+            decoded = struct.unpack(f"<{len(some)}Q", (bits >> 1).to_bytes(len(lanes), "little"))
+        if is_negative:
+            raise CorruptFileError("an offset, size or row number in the OffsetIndex is negative")
+        numbers.append(decoded)
+    return numbers[0] if len(numbers) == 1 else tuple(itertools.chain.from_iterable(numbers))
 
 
 def _integer(fields: Fields, field_id: int) -> int:

@@ -198,12 +198,19 @@ def test_real_indexes_have_their_weight() -> None:
 
 @given(st.lists(st.integers(0, 2**62)))
 def test_many_varints_at_once(numbers: list[int]) -> None:
-    assert zigzag_varints([zigzag_varint(n) for n in numbers]) == numbers
+    assert zigzag_varints([zigzag_varint(n) for n in numbers]) == tuple(numbers)
 
 
-def test_many_varints_at_once_refuse_negatives() -> None:
+@pytest.mark.parametrize("largest", [1, 2**55 - 1, 2**55, 2**62])  # of 8 bytes at most, and of 9
+def test_thousands_of_varints_at_once(largest: int) -> None:
+    numbers = [largest * place // 999 for place in range(1000)]
+    assert zigzag_varints([zigzag_varint(n) for n in numbers]) == tuple(numbers)
+
+
+@pytest.mark.parametrize("numbers", [(1, -1), (2**62, -1), (*range(1000), -1)])
+def test_many_varints_at_once_refuse_negatives(numbers: tuple[int, ...]) -> None:
     with pytest.raises(CorruptFileError, match="negative"):
-        zigzag_varints([zigzag_varint(n) for n in (1, -1)])
+        zigzag_varints([zigzag_varint(n) for n in numbers])
 
 
 @pytest.mark.parametrize("negative", range(3))
