@@ -157,12 +157,23 @@ class ColumnPlan:
             found.extend(range(low, following))
         return found
 
-    def spans(self) -> list[tuple[int, int]]:
-        """Return the byte ranges of the planned pages; that of the whole chunk if page locations are unknown."""
+    def spans(self, positions: Iterable[int] | None = None) -> list[tuple[int, int]]:
+        """Return the byte ranges of the planned pages, or of those at ``positions`` among them; that of the whole chunk
+        if page locations are unknown."""
         if self.offsets is None:
             return [(self.chunk.start, self.chunk.stop)]
         starts, sizes = self.offsets.offsets, self.offsets.sizes
-        return [(starts[page], starts[page] + sizes[page]) for page in self.pages]
+        pages = self.pages if positions is None else map(self.pages.__getitem__, positions)
+        return [(start := starts[page], start + sizes[page]) for page in pages]
+
+    def merged_spans(self) -> list[tuple[int, int]]:
+        """Return what :meth:`spans` does, as one range if there are no other bytes between the planned pages."""
+        if self.offsets is not None and self.pages:
+            start, last = self.offsets.offsets[self.pages[0]], self.pages[-1]
+            stop = self.offsets.offsets[last] + self.offsets.sizes[last]
+            if stop - start == self.num_bytes - (self.offsets.offsets[0] - self.chunk.start):
+                return [(start, stop)]
+        return self.spans()
 
     @property
     def dictionary(self) -> tuple[int, int]:
@@ -298,19 +309,19 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | No
         late_rounds: how many rounds of late columns (those fetched for matching rows only) follow one another.
     """
     first: list[tuple[int, int]] = []
-    late: dict[int, list[tuple[int, int]]] = {}  # pages of the columns that can come later, by leaf
-    dictionaries: list[tuple[int, int]] = []  # of those columns
+    late: dict[int, list[ColumnPlan]] = {}  # those that can come later, by leaf
     chunks: list[tuple[int, int]] = []
     for group in groups:
         for column in group.columns:
             chunks.append((column.chunk.start, column.chunk.stop))
             if column.predicate or not group.filtered:
-                first += [column.dictionary, *column.spans()]
+                first += [column.dictionary, *column.merged_spans()]
             else:
-                late.setdefault(column.chunk.leaf, []).extend(column.spans())
-                dictionaries.append(column.dictionary)
-    one_round = [*first, *dictionaries, *itertools.chain.from_iterable(late.values())]
-    second = [span for spans in late.values() for span in _expected(spans, matches)]
+                late.setdefault(column.chunk.leaf, []).append(column)
+    others = list(itertools.chain.from_iterable(late.values()))
+    dictionaries = [column.dictionary for column in others]
+    one_round = [*first, *dictionaries, *itertools.chain.from_iterable([column.merged_spans() for column in others])]
+    second = list(itertools.chain.from_iterable([_expected(columns, matches) for columns in late.values()]))
     if second:
         second += dictionaries
     # If less than a page is expected to match, there is a match in another file, whose second round all wait for.
@@ -323,13 +334,25 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | No
     )
 
 
-def _expected(spans: Sequence[tuple[int, int]], matches: float | None) -> Sequence[tuple[int, int]]:
-    """Return a sample of the pages ``spans`` of one column: as many, evenly distributed, as ``matches`` matching rows
-    are expected to hit. If ``matches`` is None, return the first half of the pages."""
-    if matches is None or not spans:
-        return spans[: len(spans) // 2]
-    count = round(matches if matches < 1 else len(spans) * (1 - (1 - 1 / len(spans)) ** matches))
-    return [spans[number * len(spans) // count] for number in range(count)]
+def _expected(columns: Sequence[ColumnPlan], matches: float | None) -> list[tuple[int, int]]:
+    """Return the byte ranges of a sample of the planned pages of one leaf in all its row groups: as many, evenly
+    distributed, as ``matches`` matching rows are expected to hit. If ``matches`` is None, those of the first half of
+    the pages. A chunk whose pages are unknown counts as a page."""
+    counts = [1 if column.offsets is None else len(column.pages) for column in columns]
+    total = sum(counts)
+    if matches is None:
+        sample: Sequence[int] = range(total // 2)
+    else:
+        count = round(matches if matches < 1 else total * (1 - (1 - 1 / total) ** matches))
+        sample = [number * total // count for number in range(count)]
+    spans: list[tuple[int, int]] = []
+    begin = low = 0
+    for column, num_pages in zip(columns, counts, strict=True):
+        high = bisect_left(sample, begin + num_pages, low)
+        if low < high:
+            spans += column.spans([number - begin for number in sample[low:high]])
+        begin, low = begin + num_pages, high
+    return spans
 
 
 def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap_bytes: int) -> bool:
