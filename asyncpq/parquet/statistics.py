@@ -9,6 +9,7 @@ the reason; counts of nulls stay.
 from __future__ import annotations
 
 import enum
+import operator
 import struct
 from collections.abc import Sequence
 from itertools import pairwise
@@ -339,7 +340,7 @@ class PageBounds:
         """Approximate bytes held in memory."""
         strings = 0
         if self.order is SortOrder.BYTES:
-            strings = sum(len(value) for values in (self.mins, self.maxs) for value in values if value is not None)
+            strings = sum([sum(map(len, filter(None, values))) for values in (self.mins, self.maxs)])
         return 300 + 150 * len(self.mins) + strings
 
 
@@ -401,12 +402,12 @@ def page_bounds(
         # parquet-mr marks all pages of a column without statistics as null pages.
         null_pages = [False] * num_pages
         claimed = BoundaryOrder.UNORDERED
-    present = [(low, high) for low, high in zip(mins, maxs, strict=True) if low is not None]
-    if any(low > high for low, high in present):
+    present = (mins, maxs) if None not in mins else _present(mins, maxs)
+    if any(map(operator.gt, *present)):
         raise CorruptIndexError("the ColumnIndex has a page whose min is above its max", column=leaf.dotted)
     if calendar is not None:
         present = _rebase(mins, maxs, calendar)
-    if not _is_ordered(present, claimed):
+    if not all([_is_ordered(values, claimed) for values in present]):
         claimed = BoundaryOrder.UNORDERED
     return PageBounds(order, mins, maxs, null_pages, null_counts, index.nan_counts if is_float else None, claimed)
 
@@ -432,12 +433,17 @@ def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: So
     return [None if is_null else next(decoded) for is_null in null_pages]
 
 
-def _rebase(mins: list[Any], maxs: list[Any], calendar: LegacyCalendar) -> list[tuple[Any, Any]]:
+def _present(mins: list[Any], maxs: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the bounds of those pages that have bounds."""
+    return [low for low in mins if low is not None], [high for high in maxs if high is not None]
+
+
+def _rebase(mins: list[Any], maxs: list[Any], calendar: LegacyCalendar) -> tuple[list[Any], list[Any]]:
     """Rebase the bounds of pages in place; return those that are known."""
     for page, (low, high) in enumerate(zip(mins, maxs, strict=True)):
         if low is not None:
             mins[page], maxs[page], _ = calendar.bounds(low, high)
-    return [(low, high) for low, high in zip(mins, maxs, strict=True) if low is not None]
+    return _present(mins, maxs)
 
 
 def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> BoundaryOrder:
@@ -457,12 +463,10 @@ def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> Bo
     return claimed
 
 
-def _is_ordered(bounds: list[tuple[Any, Any]], order: BoundaryOrder) -> bool:
-    if order is BoundaryOrder.ASCENDING:
-        return all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(bounds))
-    if order is BoundaryOrder.DESCENDING:
-        return all(a[0] >= b[0] and a[1] >= b[1] for a, b in pairwise(bounds))
-    return False
+def _is_ordered(values: list[Any], order: BoundaryOrder) -> bool:
+    if order is BoundaryOrder.UNORDERED:
+        return False
+    return all(map(operator.le if order is BoundaryOrder.ASCENDING else operator.ge, values, values[1:]))
 
 
 def boundary_order(index: ColumnIndex, leaf: Leaf, order: SortOrder) -> BoundaryOrder:

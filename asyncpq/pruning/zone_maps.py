@@ -172,16 +172,19 @@ class Zones:
         self.domain = domain_of(column.kind)
         self.num_zones = num = len(mins)
         every = RowRanges.all(num)
-        present: list[int] = []
         unknown: list[int] = []
         null: list[int] = []
-        for i in range(num):
-            if all_null[i]:
-                null.append(i)
-            elif mins[i] is None or maxs[i] is None:
-                unknown.append(i)
-            else:
-                present.append(i)
+        if True not in all_null and None not in mins and None not in maxs:
+            present = list(range(num))
+        else:
+            present = []
+            for i in range(num):
+                if all_null[i]:
+                    null.append(i)
+                elif mins[i] is None or maxs[i] is None:
+                    unknown.append(i)
+                else:
+                    present.append(i)
         if column.is_repeated:
             present, unknown = [], list(range(num))
         self._arrange(mins, maxs, present, exact)
@@ -189,8 +192,10 @@ class Zones:
         self.unknown = _zones_of(unknown, every)
         if column.is_nested or null_counts is None:
             self.maybe_null = every if column.is_nested or column.is_nullable else _EMPTY
-        else:
+        elif null or null_counts.count(0) < num:
             self.maybe_null = _zones_of([i for i in range(num) if all_null[i] or null_counts[i] != 0], every)
+        else:
+            self.maybe_null = _EMPTY
         if not column.kind.has_nan:
             self.maybe_nan = _EMPTY
         elif column.is_repeated or nan_counts is None:
@@ -225,7 +230,7 @@ class Zones:
         if not self.column.kind.is_bytes:
             self._exact: Sequence[bool] = (True,) * len(positions)
         else:
-            self._exact = [exact is not None and exact[i] for i in positions]
+            self._exact = [exact[i] for i in positions] if exact is not None else (False,) * len(positions)
         self._open_max = not all(self._exact)
         self._max_lengths = sorted({len(high) for high in self._maxs if high}) if self._open_max else []
 
@@ -564,7 +569,7 @@ class PageZones:
             )
         self._starts = firsts
         self._stops = [*firsts[1:], num_rows]
-        if not all(start < stop for start, stop in zip(self._starts, self._stops, strict=True)):
+        if any(map(operator.ge, self._starts, self._stops)):
             raise CorruptIndexError("the first rows of the pages in the OffsetIndex do not ascend", column=leaf.dotted)
         self.num_rows: int = num_rows
         self.zones: Zones = Zones(
