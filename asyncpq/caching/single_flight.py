@@ -123,6 +123,8 @@ class SingleFlight:
         running: dict[Flight[Any], list[K]] = {}
         others: list[K] = []
         flights = self._flights
+        if not flights:
+            return running, list(keys)
         for key in keys:
             flight = flights.get(key)
             if flight is not None and flight.can_be_joined:

@@ -25,8 +25,18 @@ class ByteRange(NamedTuple):
     stop: int
 
 
+def parallel(ranges: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Return the starts and the stops of ``ranges``."""
+    starts, stops = [], []
+    for start, stop in ranges:
+        starts.append(start)
+        stops.append(stop)
+    return starts, stops
+
+
 def coalesce(
-    ranges: Iterable[tuple[int, int]],
+    starts: Sequence[int],
+    stops: Sequence[int],
     *,
     gap_bytes: int,
     wave: int,
@@ -34,10 +44,11 @@ def coalesce(
     part_bytes: int,
     max_requests: int | None,
 ) -> list[ByteRange]:
-    """Return few range GETs that cover ``ranges``, sorted and disjoint.
+    """Return few range GETs that cover the given ranges, sorted and disjoint.
 
     Args:
-        ranges: half-open, any order, may overlap or repeat; empty ones are ignored.
+        starts, stops: of the ranges, half-open, in any order; they may overlap or repeat. Empty ones are ignored.
+            (Thousands of pairs would take twice the time, and be visited by Python's garbage collector.)
         gap_bytes: ranges at most this far apart are merged.
         wave: requests that run at once.
         wave_bytes: bytes received while a wave waits for connections and its first byte. If there are more ranges than
@@ -50,30 +61,23 @@ def coalesce(
     Returns:
         Ranges whose union contains every input byte.
     """
-    starts: list[int] = []
-    stops: list[int] = []
-    stop, reach = -1, -1
-    for low, high in sorted(ranges):
-        if high <= low:
-            continue
-        if low > reach:
-            starts.append(low)
-            if stop >= 0:
-                stops.append(stop)
-        elif high <= stop:
-            continue
-        stop, reach = high, high + gap_bytes
+    if any(map(operator.ge, starts, stops)):
+        starts, stops = parallel([item for item in zip(starts, stops, strict=True) if item[0] < item[1]])
     if not starts:
         return []
-    stops.append(stop)
-    if len(starts) > wave or (max_requests is not None and len(starts) > max_requests):
-        # the bytes of each gap, and the number of the range before it
-        gaps = sorted(zip(map(operator.sub, starts[1:], stops), itertools.count()))
-        fewest = _fewer(sum(stops) - sum(starts), [gap for gap, _ in gaps], gap_bytes, wave, wave_bytes)
+    # Sorted apart: if the stop at some position lies before the next start, all ranges that begin before that gap have
+    # ended.
+    starts, stops = sorted(starts), sorted(stops)
+    gaps = list(map(operator.sub, starts[1:], stops))
+    left = [position for position, gap in enumerate(gaps) if gap > gap_bytes]
+    if len(left) >= wave or (max_requests is not None and len(left) >= max_requests):
+        left.sort(key=gaps.__getitem__)
+        sizes = [gaps[position] for position in left]
+        fewest = _fewer(stops[-1] - starts[0] - sum(sizes), sizes, gap_bytes, wave, wave_bytes)
         fewest = max(1, fewest if max_requests is None else min(fewest, max_requests))
-        left = sorted([number for _, number in gaps[len(starts) - fewest :]])
-        starts = [starts[0], *[starts[number + 1] for number in left]]
-        stops = [*[stops[number] for number in left], stop]
+        left = sorted(left[len(left) + 1 - fewest :])
+    starts = [starts[0], *[starts[position + 1] for position in left]]
+    stops = [*[stops[position] for position in left], stops[-1]]
     merged = list(map(ByteRange, starts, stops))
     if sum(stops) - sum(starts) <= part_bytes:
         return merged

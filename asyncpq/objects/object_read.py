@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import field
@@ -439,13 +440,11 @@ class ObjectRead(Generic[V]):
             return [_Range(key.start, key.stop, keys)], part_bytes
         ordered = sorted(keys, key=_start)
         # ranges are cut inside the flight, which joins what a cut divides
-        merged = prices.merge([(key.start, key.stop) for key in ordered])
+        starts, stops = [key.start for key in ordered], [key.stop for key in ordered]
         ranges: list[_Range] = []
         position = size = 0
-        for start, stop in merged:
-            first = position
-            while position < len(ordered) and ordered[position].start < stop:
-                position += 1
+        for start, stop in prices.merge(starts, stops):
+            first, position = position, bisect_left(starts, stop, position)
             ranges.append(_Range(start, stop, ordered[first:position]))
             size += stop - start
         return ranges, prices.part_bytes(size)

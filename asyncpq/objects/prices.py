@@ -20,7 +20,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from asyncpq.objects.coalesce import ByteRange, coalesce, cut
+from asyncpq.objects.coalesce import ByteRange, coalesce, cut, parallel
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.records import NamedTuple
 
@@ -130,10 +130,11 @@ class Prices(NamedTuple):
         share = self.connection_bytes_s / self.bandwidth_bytes_s
         return self.most_part_bytes if share >= 1 else min(self.most_part_bytes, max(MIB, int(num_bytes * share)))
 
-    def merge(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
-        """Return the merged ranges that cover ``ranges`` in one round; long ones are not yet cut."""
+    def merge(self, starts: Sequence[int], stops: Sequence[int]) -> list[ByteRange]:
+        """Return the merged ranges that cover the given ones in one round; long ones are not yet cut."""
         merged = coalesce(
-            ranges,
+            starts,
+            stops,
             gap_bytes=self.gap_bytes,
             wave=self.connections,
             wave_bytes=round(_WAIT_LATENCIES * self.round_bytes) if self.fixed_gap_bytes is None else 0,
@@ -141,7 +142,7 @@ class Prices(NamedTuple):
             max_requests=self.max_requests,
         )
         prices = self.for_round(len(merged))
-        return merged if prices is self else prices.merge(merged)
+        return merged if prices is self else prices.merge(*parallel(merged))
 
     def for_round(self, num_requests: int) -> Prices:
         """Return the prices of a round of so many requests."""
@@ -157,9 +158,9 @@ class Prices(NamedTuple):
             crowded_request_s=None,
         )
 
-    def requests(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
-        """Return the GETs that cover ``ranges`` in one round: merged, and long ones cut."""
-        merged = self.merge(ranges)
+    def requests(self, starts: Sequence[int], stops: Sequence[int]) -> list[ByteRange]:
+        """Return the GETs that cover the given ranges in one round: merged, and long ones cut."""
+        merged = self.merge(starts, stops)
         part_bytes = self.part_bytes(sum([stop - start for start, stop in merged]))
         return [part for item in merged for part in cut(item, part_bytes)]
 

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field as dataclass_field
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal, Protocol
 
 from asyncpq.objects.coalesce import ByteRange, cut
@@ -84,6 +85,10 @@ class Item(NamedTuple):
     stop: int
     first_row: int = 0  # first_row, num_rows: of a page, in the row group
     num_rows: int = 0
+
+
+# as Item does of its fields, in half of the time
+_ITEM: Final = partial(tuple.__new__, Item)
 
 
 class ChunkSpan(Protocol):
@@ -157,23 +162,12 @@ class ColumnPlan:
             found.extend(range(low, following))
         return found
 
-    def spans(self, positions: Iterable[int] | None = None) -> list[tuple[int, int]]:
-        """Return the byte ranges of the planned pages, or of those at ``positions`` among them; that of the whole chunk
-        if page locations are unknown."""
+    def spans(self) -> list[tuple[int, int]]:
+        """Return the byte ranges of the planned pages; that of the whole chunk if page locations are unknown."""
         if self.offsets is None:
             return [(self.chunk.start, self.chunk.stop)]
         starts, sizes = self.offsets.offsets, self.offsets.sizes
-        pages = self.pages if positions is None else map(self.pages.__getitem__, positions)
-        return [(start := starts[page], start + sizes[page]) for page in pages]
-
-    def merged_spans(self) -> list[tuple[int, int]]:
-        """Return what :meth:`spans` does, as one range if there are no other bytes between the planned pages."""
-        if self.offsets is not None and self.pages:
-            start, last = self.offsets.offsets[self.pages[0]], self.pages[-1]
-            stop = self.offsets.offsets[last] + self.offsets.sizes[last]
-            if stop - start == self.num_bytes - (self.offsets.offsets[0] - self.chunk.start):
-                return [(start, stop)]
-        return self.spans()
+        return [(starts[page], starts[page] + sizes[page]) for page in self.pages]
 
     @property
     def dictionary(self) -> tuple[int, int]:
@@ -193,7 +187,7 @@ class ColumnPlan:
         for page in pages:
             start, first = starts[page], firsts[page]
             count = (firsts[page + 1] if page < last else self.num_rows) - first
-            items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
+            items.append(_ITEM((column, leaf, "page", start, start + sizes[page], first, count)))
         start, stop = self.chunk.start, starts[0]
         if dictionary and items and stop > start:
             items.insert(0, Item(column, leaf, "dictionary", start, stop))
@@ -282,9 +276,7 @@ class FetchPlan:
         for group in self.row_groups:
             first = range(len(group.columns)) if not self.late else self.first_columns(group)
             for piece in _split(group, first, unit_bytes):
-                num_bytes = piece.late_bytes
-                for item in piece.items:
-                    num_bytes += item.stop - item.start
+                num_bytes = piece.late_bytes + _size(piece.items)
                 if pieces and (size + num_bytes > unit_bytes or len(pieces) >= most):
                     units.append(Unit(tuple(pieces), size))
                     pieces, size = [], 0
@@ -300,6 +292,61 @@ class FetchPlan:
         return units
 
 
+class _Round:
+    """The byte ranges of a round of requests, as parallel lists."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+
+    def add(self, span: tuple[int, int]) -> None:
+        self.starts.append(span[0])
+        self.stops.append(span[1])
+
+    def add_column(self, column: ColumnPlan) -> None:
+        """Add what is to be fetched of ``column``, as one range if there are no other bytes in between."""
+        self.add(column.dictionary)
+        offsets, pages = column.offsets, column.pages
+        if offsets is not None and pages:
+            start, stop = offsets.offsets[pages[0]], offsets.offsets[pages[-1]] + offsets.sizes[pages[-1]]
+            if stop - start == column.num_bytes - (offsets.offsets[0] - column.chunk.start):
+                self.add((start, stop))
+                return
+        self.add_pages(column, pages)
+
+    def add_pages(self, column: ColumnPlan, pages: Sequence[int]) -> None:
+        """Add pages of ``column``; if page locations are unknown, its chunk."""
+        if column.offsets is None:
+            self.add((column.chunk.start, column.chunk.stop))
+            return
+        starts, sizes = column.offsets.offsets, column.offsets.sizes
+        self.starts += [starts[page] for page in pages]
+        self.stops += [starts[page] + sizes[page] for page in pages]
+
+    def add_expected(self, columns: Sequence[ColumnPlan], matches: float | None) -> None:
+        """Add a sample of the planned pages of one leaf in all its row groups: as many, evenly distributed, as
+        ``matches`` matching rows are expected to hit; if ``matches`` is None, the first half of the pages. A chunk
+        whose pages are unknown counts as a page."""
+        counts = [1 if column.offsets is None else len(column.pages) for column in columns]
+        total = sum(counts)
+        if matches is None:
+            sample: Sequence[int] = range(total // 2)
+        else:
+            count = round(matches if matches < 1 else total * (1 - (1 - 1 / total) ** matches))
+            sample = [number * total // count for number in range(count)]
+        begin = low = 0
+        for column, num_pages in zip(columns, counts, strict=True):
+            high = bisect_left(sample, begin + num_pages, low)
+            if low < high:
+                pages = column.pages
+                self.add_pages(column, [pages[number - begin] for number in sample[low:high]] if pages else ())
+            begin, low = begin + num_pages, high
+
+    def seconds(self, prices: Prices) -> float:
+        """Return the expected seconds of the round."""
+        return prices.round_s(prices.requests(self.starts, self.stops))
+
+
 def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | None, late_rounds: int) -> Estimates:
     """Estimate how long fetching ``groups`` takes, for each strategy.
 
@@ -308,51 +355,27 @@ def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | No
             None, the estimate assumes that half of the pages of late columns have matching rows.
         late_rounds: how many rounds of late columns (those fetched for matching rows only) follow one another.
     """
-    first: list[tuple[int, int]] = []
-    late: dict[int, list[ColumnPlan]] = {}  # those that can come later, by leaf
-    chunks: list[tuple[int, int]] = []
+    one_round, first, second, chunks = _Round(), _Round(), _Round(), _Round()
+    late: dict[int, list[ColumnPlan]] = {}  # the columns that can come later, by leaf
     for group in groups:
         for column in group.columns:
-            chunks.append((column.chunk.start, column.chunk.stop))
+            chunks.add((column.chunk.start, column.chunk.stop))
+            one_round.add_column(column)
             if column.predicate or not group.filtered:
-                first += [column.dictionary, *column.merged_spans()]
+                first.add_column(column)
             else:
                 late.setdefault(column.chunk.leaf, []).append(column)
-    others = list(itertools.chain.from_iterable(late.values()))
-    dictionaries = [column.dictionary for column in others]
-    one_round = [*first, *dictionaries, *itertools.chain.from_iterable([column.merged_spans() for column in others])]
-    second = list(itertools.chain.from_iterable([_expected(columns, matches) for columns in late.values()]))
-    if second:
-        second += dictionaries
+    for columns in late.values():
+        second.add_expected(columns, matches)
     # If less than a page is expected to match, there is a match in another file, whose second round all wait for.
-    elsewhere = bool(late and matches and not second)
+    elsewhere = bool(late and matches and not second.starts)
+    if second.starts:
+        for column in itertools.chain.from_iterable(late.values()):
+            second.add(column.dictionary)
     waits_s = (late_rounds - 1 + elsewhere) * prices.latency_s
     return Estimates(
-        prices.round_s(prices.requests(one_round)),
-        prices.round_s(prices.requests(first)) + prices.round_s(prices.requests(second)) + waits_s,
-        prices.round_s(prices.requests(chunks)),
+        one_round.seconds(prices), first.seconds(prices) + second.seconds(prices) + waits_s, chunks.seconds(prices)
     )
-
-
-def _expected(columns: Sequence[ColumnPlan], matches: float | None) -> list[tuple[int, int]]:
-    """Return the byte ranges of a sample of the planned pages of one leaf in all its row groups: as many, evenly
-    distributed, as ``matches`` matching rows are expected to hit. If ``matches`` is None, those of the first half of
-    the pages. A chunk whose pages are unknown counts as a page."""
-    counts = [1 if column.offsets is None else len(column.pages) for column in columns]
-    total = sum(counts)
-    if matches is None:
-        sample: Sequence[int] = range(total // 2)
-    else:
-        count = round(matches if matches < 1 else total * (1 - (1 - 1 / total) ** matches))
-        sample = [number * total // count for number in range(count)]
-    spans: list[tuple[int, int]] = []
-    begin = low = 0
-    for column, num_pages in zip(columns, counts, strict=True):
-        high = bisect_left(sample, begin + num_pages, low)
-        if low < high:
-            spans += column.spans([number - begin for number in sample[low:high]])
-        begin, low = begin + num_pages, high
-    return spans
 
 
 def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap_bytes: int) -> bool:
@@ -433,7 +456,7 @@ def _slice_of(item: Item, edges: Sequence[int]) -> int:
 
 
 def _size(items: Sequence[Item]) -> int:
-    return sum([item.stop - item.start for item in items])
+    return sum([stop - start for _, _, _, start, stop, _, _ in items])
 
 
 def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:

@@ -407,7 +407,7 @@ def page_bounds(
         raise CorruptIndexError("the ColumnIndex has a page whose min is above its max", column=leaf.dotted)
     if calendar is not None:
         present = _rebase(mins, maxs, calendar)
-    if not all([_is_ordered(values, claimed) for values in present]):
+    if not all(map(_is_ordered, present, (claimed, claimed))):
         claimed = BoundaryOrder.UNORDERED
     return PageBounds(order, mins, maxs, null_pages, null_counts, index.nan_counts if is_float else None, claimed)
 
