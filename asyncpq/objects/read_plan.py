@@ -156,10 +156,12 @@ class ColumnPlan:
             return [page for page, span in enumerate(spans) if rows.overlaps(*span)]
         found: list[int] = []
         following = 0
-        for start, stop in zip(rows.starts, rows.stops, strict=True):
-            low = max(bisect_right(first_rows, start) - 1, following)
-            following = max(bisect_left(first_rows, stop), low)
-            found.extend(range(low, following))
+        behind = map(bisect_right, itertools.repeat(first_rows), rows.starts)
+        ends = map(bisect_left, itertools.repeat(first_rows), rows.stops)
+        for low, end in zip(behind, ends, strict=True):
+            if end > following:
+                found.extend(range(max(low - 1, following), end))
+                following = end
         return found
 
     def spans(self) -> list[tuple[int, int]]:
@@ -300,8 +302,9 @@ class _Round:
         self.stops: list[int] = []
 
     def add(self, span: tuple[int, int]) -> None:
-        self.starts.append(span[0])
-        self.stops.append(span[1])
+        if span[0] < span[1]:
+            self.starts.append(span[0])
+            self.stops.append(span[1])
 
     def add_column(self, column: ColumnPlan) -> None:
         """Add what is to be fetched of ``column``, as one range if there are no other bytes in between."""

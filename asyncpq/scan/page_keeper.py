@@ -76,10 +76,10 @@ class PageKeeper:
         read = self._read
         for group in groups:
             for column in group.columns:
-                if group.filtered and column.predicate and column.num_bytes >= PART_BYTES and column.is_whole:
-                    pages = column.spans()
-                    some = pages[:: -(-len(pages) // _PROBED_PAGES)]
-                    keys = [read.version.key("page", start, stop) for start, stop in some]
+                is_large = column.num_bytes >= PART_BYTES and not column.streamed
+                if group.filtered and column.predicate and is_large and column.is_whole:
+                    some = column.pages[:: -(-len(column.pages) // _PROBED_PAGES)]
+                    keys = read.version.keys(column.items(0, some, dictionary=False))
                     column.streamed |= not any(self._memory.get_many(keys, scan=True))
 
     def reader(self, plan: RowGroupPlan) -> RowGroupReader:
