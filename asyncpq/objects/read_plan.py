@@ -278,7 +278,9 @@ class FetchPlan:
         for group in self.row_groups:
             first = range(len(group.columns)) if not self.late else self.first_columns(group)
             for piece in _split(group, first, unit_bytes):
-                num_bytes = piece.late_bytes + _size(piece.items)
+                num_bytes = piece.late_bytes
+                for _, _, _, start, stop, _, _ in piece.items:
+                    num_bytes += stop - start
                 if pieces and (size + num_bytes > unit_bytes or len(pieces) >= most):
                     units.append(Unit(tuple(pieces), size))
                     pieces, size = [], 0

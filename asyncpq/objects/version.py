@@ -269,8 +269,11 @@ class FileVersion(ObjectVersion):
 
     def keys(self, items: Iterable[Item]) -> list[ContentKey]:
         """Return the cache keys of ``items``: pages, dictionaries and slices of chunks."""
-        digests = {"part": self.digest, **dict.fromkeys(_DECODED, self._decoded_digest)}
-        return [_KEY((digests[kind], kind, start, stop)) for _, _, kind, start, stop, _, _ in items]
+        keys: list[ContentKey] = []
+        digest, decoded_digest = self.digest, self._decoded_digest
+        for _, _, kind, start, stop, _, _ in items:
+            keys.append(_KEY((decoded_digest if kind in _DECODED else digest, kind, start, stop)))
+        return keys
 
     def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
         """Return this version with INT96 timestamps decoded in ``unit``; itself if the file has none or they have that
