@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -142,6 +143,36 @@ def test_a_second_round_pays_for_its_wait_and_the_pages_that_are_expected() -> N
     assert again.two_rounds_s == pytest.approx(first + late[None] + 0.2)
     # one value in many files: its second round is waited for, its pages are another file's
     assert estimate([group], prices, 0.01, 1).two_rounds_s == pytest.approx(first + 0.1)
+
+
+def test_bytes_between_pages_are_priced_only_if_they_are_read() -> None:
+    rows = RowRanges.all(NUM_ROWS)
+    offsets = OffsetIndex((0, 100, 5000), (100, 100, 100), (0, 10, 20))
+    column = ColumnPlan(0, Span(0, 0, 5100), offsets, True, NUM_ROWS, rows)
+    prices = Prices(0.1, 1000, 1000, 0.001, 4)
+    found = estimate([RowGroupPlan(0, NUM_ROWS, rows, (column,), True)], prices, None, 1)
+    assert found.one_round_s == found.two_rounds_s == pytest.approx(0.1 + 0.002 + 0.3)
+    assert found.chunks_s == pytest.approx(0.1 + 0.001 + 5.1)
+
+
+@pytest.mark.parametrize(
+    ("matches", "sample"), [(None, range(10)), (1, [0]), (2, [0, 10]), (4, [0, 5, 10, 15]), (1000, range(20))]
+)
+def test_pages_that_are_expected_to_match_are_spread_over_all_row_groups(
+    matches: int | None, sample: Sequence[int]
+) -> None:
+    rows, prices = RowRanges.all(NUM_ROWS), Prices(0.1, 1000, 1000, 0.001, 4)
+    groups, pages, dictionaries, known = [], [], [], []
+    for ordinal in range(2):
+        first, late = paged(2 * ordinal, [0], rows, predicate=True), paged(2 * ordinal + 1, list(range(0, 30, 3)), rows)
+        late.chunk = Span(1, late.chunk.start, late.chunk.stop)
+        groups.append(RowGroupPlan(ordinal, NUM_ROWS, rows, (first, late), True))
+        known += [first.dictionary, *first.spans()]
+        pages += late.spans()
+        dictionaries.append(late.dictionary)
+    second = [*dictionaries, *[pages[number] for number in sample]]
+    seconds = [prices.round_s(prices.requests(*parallel(ranges))) for ranges in (known, second)]
+    assert estimate(groups, prices, matches, 1).two_rounds_s == pytest.approx(sum(seconds))
 
 
 def test_row_groups_share_a_unit_up_to_some_hundred() -> None:
