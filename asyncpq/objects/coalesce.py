@@ -48,7 +48,7 @@ def coalesce(
 
     Args:
         starts, stops: of the ranges, half-open, in any order; they may overlap or repeat. Empty ones are ignored.
-            (Thousands of pairs would take twice the time, and be visited by Python's garbage collector.)
+            (As pairs, thousands of pages would be as many tuples, which Python's garbage collector visits.)
         gap_bytes: ranges at most this far apart are merged.
         wave: requests that run at once.
         wave_bytes: bytes received while a wave waits for connections and its first byte. If there are more ranges than

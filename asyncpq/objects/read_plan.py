@@ -87,7 +87,7 @@ class Item(NamedTuple):
     num_rows: int = 0
 
 
-# as Item does of its fields, in half of the time
+# Item of a tuple of its fields, without a Python call
 _ITEM: Final = partial(tuple.__new__, Item)
 
 
@@ -334,7 +334,7 @@ class _Round:
         whose pages are unknown counts as a page."""
         counts = [1 if column.offsets is None else len(column.pages) for column in columns]
         total = sum(counts)
-        if matches is None:
+        if matches is None or not total:
             sample: Sequence[int] = range(total // 2)
         else:
             count = round(matches if matches < 1 else total * (1 - (1 - 1 / total) ** matches))

@@ -105,7 +105,7 @@ T = TypeVar("T")
 
 _MAX_LEARNT = 4  # indexes beside one object
 _DECODED: Final = frozenset({"dictionary", "page"})  # parts that memory holds as arrays, too
-# as ContentKey does of its fields, in half of the time
+# ContentKey of a tuple of its fields, without a Python call
 _KEY: Final = partial(tuple.__new__, ContentKey)
 _MAX_RECENT = 128  # values that :meth:`FileVersion.recent` keeps for one file
 
