@@ -76,8 +76,9 @@ def coalesce(
         fewest = _fewer(stops[-1] - starts[0] - sum(sizes), sizes, gap_bytes, wave, wave_bytes)
         fewest = max(1, fewest if max_requests is None else min(fewest, max_requests))
         left = sorted(left[len(left) + 1 - fewest :])
-    starts = [starts[0], *[starts[position + 1] for position in left]]
-    stops = [*[stops[position] for position in left], stops[-1]]
+    if len(left) < len(gaps):
+        starts = [starts[0], *[starts[position + 1] for position in left]]
+        stops = [*[stops[position] for position in left], stops[-1]]
     merged = list(map(ByteRange, starts, stops))
     if sum(stops) - sum(starts) <= part_bytes:
         return merged

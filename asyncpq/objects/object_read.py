@@ -440,7 +440,7 @@ class ObjectRead(Generic[V]):
             return [_Range(key.start, key.stop, keys)], part_bytes
         ordered = sorted(keys, key=_start)
         # ranges are cut inside the flight, which joins what a cut divides
-        starts, stops = [key.start for key in ordered], [key.stop for key in ordered]
+        _, _, starts, stops = zip(*ordered, strict=True)
         ranges: list[_Range] = []
         position = size = 0
         for start, stop in prices.merge(starts, stops):
