@@ -392,12 +392,12 @@ class FsspecStore(Unpicklable):
             sent = loop.time()
             try:
                 result = await once(attempts.number)
-                limiter.speed_up(loop.time())
+                limiter.succeeded(sent, loop.time())
                 budget.succeeded(attempts.number)
                 return result
             except RetryableError as failure:
                 if failure.throttled:
-                    failure.known = not limiter.slow_down(sent, loop.time(), attempts.number)
+                    failure.known = not limiter.refused(sent, loop.time(), attempts.number)
                 delay = attempts.delay_s(failure, loop.time())
             finally:
                 limiter.give(context.scan)

@@ -1,7 +1,7 @@
 """The limits that all requests of one store share, and those of listings.
 
-``ConnectionLimiter`` grants connections, and lowers their number and the rate of a host's requests (``Pace``) while it
-throttles; ``Watchdog`` cancels requests that stall.
+``ConnectionLimiter`` grants connections, at the rate of a host that throttles (``Pace``); ``Watchdog`` cancels requests
+that stall.
 
 A server may answer every page of a listing with a further one. ``PageSequence`` demands something new of each page, so
 the objects run out or exceed ``LimitOptions.max_listed_objects`` (``ListingLimit``).
@@ -26,153 +26,184 @@ from asyncpq.storage.threads import work_owner
 _MORE_OBJECTS = "raise LimitOptions.max_listed_objects; each object takes about 300 bytes."
 
 
-#: The first rate of a store of which too few answers are known, in requests per second. Without any success the rate
-#: does not fall below it, so that an outage is told from throttling within seconds.
-FIRST_RATE = 10.0
-#: The rate does not fall below this one, or below the rate of successes if that is lower: the store allows that little.
-LEAST_RATE = 5.0
-#: A store that has served nothing for so many seconds may be down, so the rate is ``LEAST_RATE`` at least.
-OUTAGE_S = 5.0
-#: Seconds after the last throttled answer until requests begin at any rate again.
-QUIET_S = 10.0
+#: The least rate at which an outage is met, in requests per second: requests of a host that serves nothing use up their
+#: attempts and the retry budget within seconds.
+OUTAGE_RATE = 10.0
 
-_DECREASE = 0.7  # of the rate, by a throttled answer
-_START_INCREASE = 2.0  # of the rate, by each success until the known limit is near: doubles it every 0.35 s
-_INCREASE = 0.1  # of the known limit, each second, near and above it; for low limits
-_LOW_INCREASE = 0.2  # ... up to one request per second
-_WINDOW_S = 1.0  # over which successes are counted
-_FORGIVEN = 0.03  # throttled answers for each success that lower nothing
-_MOST_FORGIVEN = 5.0  # in a row
-_RECENT = 0.01  # weight of one answer in the share of throttled ones: the last hundred count
-_WELL_BELOW = 0.6  # a rate by two decreases lower; bursts let a rate by one decrease lower still be too high
-_MOST_UNRELATED = 0.15  # a larger share comes from a limit, which has fallen
-_MARGIN = 1.5  # throttled answers come in clusters
+_TOLERATED = 0.03  # share of refusals that lowers nothing, ...
+_MARGIN = 1.5  # ... and of the share that the host refuses at any rate, since refusals come in clusters
+_EXCESS = 3.0  # refusals beyond the tolerated share until the rate is lowered, ...
+_EXCESS_SHARE = 60.0  # ... and more of them for each refusal at any rate, of which more come by chance
+_MOST_UNRELATED = 0.33  # a larger share of refusals comes from a limit
+_IN_VAIN = 0.7  # of the share before: a lower rate that leaves so many refusals has nothing to do with them
+_KNOWN_S = 15.0  # for which the share that is refused at any rate is taken for known
+_TRIED_RATE = 0.9  # of the known limit: the host allows that much, if it has a limit
+_TRIED_ANSWERS = 32  # at that rate, and ...
+_TRIED_S = 0.25  # ... for so long, which tell how many are refused at any rate
+_RISE_S = 2.0  # after which the rate is at the known limit again, ...
+_FIRST_RISE_S = 0.25  # ... or if the limit is a guess; twice as long each time that the guess is corrected
+_RISES = 5.0  # until requests begin at any rate again; the rate is 7 times the known limit by then
+_RECENT = 1 / 64  # weight of one answer in the share of recent refusals
 
 
 class Pace:
-    """The rate at which requests may begin: additive increase, multiplicative decrease, with a slow start.
+    """The rate at which requests of one host may begin: lowered to what the host serves, then raised along a cubic.
 
     A count of connections cannot hold the rate of a store that answers in milliseconds and allows 50 requests a second.
-    A store that throttles a share of the requests at any rate is not to be slowed down: each success forgives a little
-    of a throttled answer, and more of it if the host throttles some at rates well below one that was too high.
 
-    ``rate`` is in requests per second, infinite if the store does not throttle. ``next_at`` is the time when the next
-    request may begin, ``served`` the number of successes so far, and ``slowed_at`` the time of the last decrease. Times
-    are those of the event loop, in seconds.
+    1. Few refusals lower nothing. The count of refusals beyond the tolerated share, since it was last zero, must exceed
+       ``_EXCESS`` (a CUSUM test): one stray refusal costs nothing, and a limit is noticed by the fourth.
+    2. The rate is lowered to the rate that was *served*, not by a factor: the sent rate times the share of answers that
+       were good. So a share that is refused at random lowers it by little, and it cannot spiral down.
+    3. For a moment it stays a little below. Refusals that come there come at any rate. Their share is tolerated from
+       then on, if it is small, or if a second lower rate leaves as many (the lower rate was in vain and is taken back).
+    4. Then the rate rises as in CUBIC (RFC 9438): back to the known limit, slowly past it, faster and faster beyond. A
+       first guess rises fast. Time alone raises it, so that after idle time nothing is left of an old limit.
+
+    ``limit`` is the rate in requests per second that the host is known to take, infinite if it throttles none.
+    ``next_at`` is the time when the next request may begin, ``served`` the number of successes so far, and
+    ``lowered_at`` the time when the rate was last lowered: answers to requests sent before say nothing about the rate.
+    Times are those of the event loop, in seconds.
     """
 
     __slots__ = (
-        "_before",
-        "_count",
-        "_forgiven",
-        "_near",
-        "_served_then",
-        "_share",
-        "_since",
-        "_too_high",
+        "_answers",
+        "_known_at",
+        "_outage",
+        "_recent",
+        "_refusals",
+        "_rise_s",
+        "_rises_at",
+        "_tried_limit",
+        "_tried_share",
+        "_trying",
         "_unrelated",
-        "_weight",
+        "limit",
+        "lowered_at",
         "next_at",
-        "rate",
         "served",
-        "slowed_at",
     )
 
     def __init__(self) -> None:
-        self.rate: float = math.inf
+        self.limit: float = math.inf
         self.next_at: float = -math.inf
         self.served: int = 0
-        self._near = math.inf  # the rate up to which the increase is fast
-        self._served_then = 0  # ``served`` at the last decrease
-        self.slowed_at: float = -math.inf
-        self._since = -math.inf  # beginning of the window in which ``_count`` requests succeeded
-        self._count = 0
-        self._before = 0.0  # rate of successes in the window before
-        self._forgiven = 0.0  # throttled answers that will lower nothing
-        self._share = 1.0  # of throttled answers among the recent ones
-        self._weight = 0.2  # of one answer in that share; falls to ``_RECENT``
-        self._unrelated = 0.0  # the share that is throttled whatever the rate
-        self._too_high = 0.0  # highest rate at which more were throttled than are forgiven
+        self.lowered_at: float = -math.inf
+        self._answers = self._refusals = 0  # since the rate was lowered, or since refusals began to exceed their share
+        self._recent = 0.0  # share of refusals among recent answers
+        self._unrelated = 0.0  # share of refusals at any rate
+        self._known_at = -math.inf  # when that was measured
+        self._trying = False  # the rate is below the limit, for that measurement
+        self._outage = False  # nothing is served, even at ``OUTAGE_RATE``; the first success ends that
+        self._tried_share = 1.0  # of refusals in the measurement before, ...
+        self._tried_limit = math.inf  # ... and the limit it was taken at
+        self._rise_s = _RISE_S
+        self._rises_at = -math.inf  # when the rate began to rise
 
-    def throttled(self) -> None:
-        """Count a throttled answer that lowers nothing."""
-        self._share += (1.0 - self._share) * self._weight
+    def rate(self, now: float) -> float:
+        """Return the requests per second that may begin."""
+        rises = 0.0 if self._trying else (now - self._rises_at) / self._rise_s
+        return self.limit * (1.0 + (1.0 - _TRIED_RATE) * (rises - 1.0) ** 3)
 
-    def slow_down(self, now: float) -> bool:
-        """Lower the rate, unless the throttled answer is forgiven; return whether it was lowered.
-
-        For answers to requests that were sent after the last decrease.
-        """
-        self.throttled()
-        if self._forgiven >= 1.0:
-            self._forgiven -= 1.0
+    def throttled(self, sent: float, now: float, used: int) -> bool:
+        """Count a refusal of a request sent at ``sent``, while ``used`` requests are running; lower the rate if the
+        host refuses too many. Return False if the request was sent before the rate was last lowered."""
+        if sent <= self.lowered_at:
             return False
-        if self.rate < _WELL_BELOW * self._too_high and self._share <= _MOST_UNRELATED:
-            self._unrelated, self._too_high = self._share, self.rate  # the decreases were in vain
-            return False
-        self._unrelated = 0.0
-        rate = self._success_rate(now) if self.rate == math.inf else self.rate
-        self._too_high = max(self._too_high, rate)
-        if self.rate == math.inf:
-            self.rate = max(rate * _DECREASE, FIRST_RATE)
-            self._near = math.inf
-        else:
-            decreased = rate * _DECREASE
-            if self.served > self._served_then:
-                self._near = self.rate = max(decreased, min(LEAST_RATE, self._success_rate(now)))
-            else:  # an outage, which says nothing about the limit
-                least = LEAST_RATE if now > self._since + OUTAGE_S else 0.0
-                self.rate = max(decreased, min(FIRST_RATE, rate), least)
-        self.slowed_at, self._served_then = now, self.served
-        self.next_at = now + 1.0 / self.rate
+        self._refusals += 1
+        if now > self._known_at + _KNOWN_S:
+            self._unrelated = 0.0
+        self._count(sent, now, 1.0, used)
         return True
 
-    def succeeded(self, now: float) -> None:
-        """Count a success; raise the rate if it is limited."""
+    def succeeded(self, sent: float, now: float) -> None:
+        """Count a success of a request sent at ``sent``."""
         self.served += 1
-        self._share -= self._share * self._weight
-        if self._weight > _RECENT:
-            self._weight *= 0.95
-        if self._forgiven < _MOST_FORGIVEN:
-            self._forgiven += _FORGIVEN + _MARGIN * self._unrelated
-        elapsed = now - self._since
-        if elapsed >= _WINDOW_S:
-            self._before = self._count / elapsed
-            self._since, self._count = now, 0
-        self._count += 1
-        if self.rate < math.inf:
-            near = self._near
-            fast = self.rate < near
-            self.rate += _START_INCREASE if fast else max(min(1.0, near * _LOW_INCREASE), near * _INCREASE) / self.rate
+        if (self._refusals or self.limit < math.inf) and sent > self.lowered_at:
+            self._count(sent, now, 0.0, 0)
 
     def wait_s(self, now: float) -> float:
         """Return how many seconds the next request has to wait; 0 or less for none."""
-        if now > self.slowed_at + QUIET_S:
+        if self.limit < math.inf and not self._trying and now > self._rises_at + _RISES * self._rise_s:
             self.end()
         return self.next_at - now
 
     def begin(self, now: float) -> None:
         """Count a request that begins now."""
-        self.next_at = now + 1.0 / self.rate
+        self.next_at = now + 1.0 / self.rate(now)
 
     def end(self) -> None:
         """Let requests begin at any rate."""
-        self.rate = math.inf
+        self.limit = math.inf
         self.next_at = -math.inf
-        self._too_high = 0.0
+        self._trying = False
+        self._tried_share = 1.0
+        self._answers = self._refusals = 0
 
-    def _success_rate(self, now: float) -> float:
-        """Return the successes per second, of this window or the one before."""
-        elapsed = now - self._since
-        before = self._before if elapsed < 2 * _WINDOW_S else 0.0
-        return max(before, self._count / max(elapsed, _WINDOW_S))
+    def _count(self, sent: float, now: float, refused: float, used: int) -> None:
+        self._answers += 1
+        answers, refusals = self._answers, self._refusals
+        self._recent += (refused - self._recent) * _RECENT
+        tolerated = (_TOLERATED + _MARGIN * self._unrelated) * answers
+        if self._trying:
+            self._try(sent, now, tolerated)
+        elif refusals <= tolerated:
+            self._answers = self._refusals = 0
+        elif refusals - tolerated >= _EXCESS + _EXCESS_SHARE * self._unrelated:
+            if self.limit == math.inf:  # a guess: by Little's law, of requests that run, each for the time of this one
+                self._lower(now, used / (now - sent) * self._served_share, guess=True)
+            else:
+                self._lower(now, self.rate(sent) * (1.0 - self._recent), guess=False)
+
+    def _try(self, sent: float, now: float, tolerated: float) -> None:
+        """Look at the answers at the lower rate; begin to rise, or lower the rate again."""
+        answers, refusals = self._answers, self._refusals
+        share = refusals / answers
+        enough = answers >= _TRIED_ANSWERS and now >= self.lowered_at + _TRIED_S
+        tolerable = refusals <= tolerated + 2.0  # that many may come by chance
+        if self._outage and refusals < answers:
+            self._rise(now, self.limit, 0.0)
+        elif enough and share <= _MOST_UNRELATED and (tolerable or share > _IN_VAIN * self._tried_share):
+            self._rise(now, (self.limit if tolerable else self._tried_limit) / (1.0 - share), share)
+        elif enough or refusals >= _MOST_UNRELATED * answers + _EXCESS:
+            rate = self.rate(sent)
+            if enough:  # fewer may have been sent than the rate allows
+                rate = min(rate, answers / (sent - self.lowered_at))
+            self._tried_share, self._tried_limit = share, self.limit
+            self._lower(now, rate * self._served_share, guess=False)
+
+    def _rise(self, now: float, limit: float, unrelated: float) -> None:
+        self.limit = limit
+        self._unrelated = self._recent = unrelated
+        self._known_at = self._rises_at = now
+        self._trying = False
+        self._tried_share = 1.0
+        self._answers = self._refusals = 0
+
+    @property
+    def _served_share(self) -> float:
+        """Share of good answers; by Laplace's rule, since few are counted."""
+        return (self._answers - self._refusals + 1) / (self._answers + 1)
+
+    def _lower(self, now: float, limit: float, *, guess: bool) -> None:
+        none_served = self._refusals == self._answers
+        if none_served:  # which tells no limit
+            limit = max(limit, min(self.limit, OUTAGE_RATE))
+        self._outage = none_served and limit <= OUTAGE_RATE
+        if guess or none_served:
+            self._rise_s = _FIRST_RISE_S
+        else:
+            self._rise_s = min(2 * self._rise_s, max(_RISE_S, _TRIED_ANSWERS / limit))
+        self.limit = limit
+        self.lowered_at = now
+        self._trying = True
+        self._answers = self._refusals = 0
+        self.begin(now)
 
 
 T = TypeVar("T")
 
-_LEAST_CONNECTIONS = 2  # connections that throttling leaves, one of them for lookups
-
-_SLOWING_ATTEMPTS = 3  # those of one request that can lower the limit and the rate
+_SLOWING_ATTEMPTS = 3  # those of one request that can lower the rate
 
 _MOST_HOSTS = 64  # with a pace of their own; further ones share one
 
@@ -180,31 +211,25 @@ _Waiters = list[tuple[int, int, asyncio.Future[None]]]  # a heap by ticket and o
 
 
 class ConnectionLimiter:
-    """Limits how many requests of a store run at once; lowers the limit while the store throttles.
+    """Limits how many requests of a store run at once, and how many of a host that throttles begin in a second.
 
-    Additive increase, multiplicative decrease: a throttled request halves the limit, once for all requests that were
-    running together; as many successes as the limit has connections raise it by one. Scans lose connections first.
     Connections are granted in the order of the calls, except to scans at their own limit; owners
     (:data:`work_owner`, such as tokens of the service) have their turns one after the other. While a host throttles,
     they are granted to its requests at the rate of its :meth:`pace_of` at most.
 
-    ``used`` requests are running; ``limit`` are allowed now, ``most`` without throttling. ``scans`` and ``scan_limit``
-    count those of scans alone. ``pace`` is that of requests whose host is not named.
+    ``used`` requests are running, and ``limit`` are allowed. ``scans`` and ``scan_limit`` count those of scans alone.
+    ``pace`` is that of requests whose host is not named.
     """
 
     def __init__(self, limits: StoreLimits) -> None:
-        self.most: int = limits.max_connections
-        self._most_scans = max(1, limits.scan_connections)
-        self._allowed = float(self.most)
-        self.limit: int = self.most
-        self.scan_limit: int = self._most_scans
+        self.limit: int = limits.max_connections
+        self.scan_limit: int = max(1, limits.scan_connections)
         self.used: int = 0
         self.scans: int = 0
         self._queues: dict[Pace, tuple[_Waiters, _Waiters]] = {}  # lookups and scans that wait
         self._ticket = 0  # the highest one granted
         self._tickets: dict[object, int] = {}  # the last one of each owner, while any waits
         self._calls = 0
-        self._slowed_at = -math.inf
         self.pace: Pace = Pace()
         self._paces: dict[str, Pace] = {}
         self._turn: asyncio.TimerHandle | None = None  # grants the next connection when a pace allows it
@@ -222,17 +247,13 @@ class ConnectionLimiter:
             pace = self._paces[host] = Pace()
         return pace
 
-    def is_slowed(self, pace: Pace) -> bool:
-        """Return whether the number of requests or the rate of ``pace`` is lowered."""
-        return self.limit < self.most or pace.rate < math.inf
-
     def try_take(self, scan: bool, pace: Pace | None = None) -> bool:
         """Take a connection if the limit, and for a ``scan`` also the limit of scans, leaves one; return whether it
         did."""
         if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
             return False
         pace = pace or self.pace
-        if pace.rate < math.inf:
+        if pace.limit < math.inf:
             now = asyncio.get_running_loop().time()
             if pace in self._queues or pace.wait_s(now) > 0.0:
                 return False
@@ -246,13 +267,13 @@ class ConnectionLimiter:
         delayed it. A cancelled wait takes no connection."""
         pace = pace or self.pace
         loop = asyncio.get_running_loop()
-        began, slowed = loop.time(), self.is_slowed(pace)
+        began, paced = loop.time(), pace.limit < math.inf
         granted = loop.create_future()
         owner = work_owner.get()
         ticket = self._tickets[owner] = max(self._ticket, self._tickets.get(owner, 0)) + 1
         self._calls += 1
         heappush(self._queues.setdefault(pace, ([], []))[scan], (ticket, self._calls, granted))
-        if pace.rate < math.inf:
+        if pace.limit < math.inf:
             self._grant()  # which looks again when the pace allows it
         try:
             await granted
@@ -262,7 +283,7 @@ class ConnectionLimiter:
             elif self._tickets.get(owner) == ticket:
                 self._tickets[owner] -= 1
             raise
-        return loop.time() - began if slowed or self.is_slowed(pace) else 0.0
+        return loop.time() - began if paced or pace.limit < math.inf else 0.0
 
     def give(self, scan: bool) -> None:
         """Give a connection back."""
@@ -271,41 +292,25 @@ class ConnectionLimiter:
         if self._queues:
             self._grant()
 
-    def slow_down(self, sent: float, now: float, attempt: int = 1, pace: Pace | None = None) -> bool:
-        """Halve the limit and lower the rate, unless the pace forgives it: the store throttled a request sent at
-        ``sent``, which still holds its connection. Return False, and lower nothing, if the request was under way when
-        they were last lowered.
+    def refused(self, sent: float, now: float, attempt: int = 1, pace: Pace | None = None) -> bool:
+        """Count a request sent at ``sent`` that the store throttled, which still holds its connection. Return False if
+        it was under way when the rate was last lowered, so that it says nothing new.
 
-        Later attempts lower neither: a store that serves others and never this request, such as a hot key, is not to
+        Later attempts do not count: a store that serves others and never this request, such as a hot key, is not to
         slow down the reads of all other keys.
         """
         pace = pace or self.pace
-        if sent <= pace.slowed_at or attempt > _SLOWING_ATTEMPTS:
-            pace.throttled()
-            return sent > pace.slowed_at
-        if not pace.slow_down(now):
-            return True
-        if sent > self._slowed_at:
-            self._slowed_at = now
-            least = float(min(_LEAST_CONNECTIONS, self.most))
-            self._allow(max(min(self._allowed, float(self.used)) / 2, least))
-        return True
+        if attempt > _SLOWING_ATTEMPTS:
+            return sent > pace.lowered_at
+        return pace.throttled(sent, now, self.used)
 
-    def speed_up(self, now: float, pace: Pace | None = None) -> None:
-        """Count a successful request; raise the limit and the rate if they are lowered."""
-        (pace or self.pace).succeeded(now)
-        if self._allowed < self.most:
-            self._allow(min(self._allowed + 1.0 / self._allowed, float(self.most)))
+    def succeeded(self, sent: float, now: float, pace: Pace | None = None) -> None:
+        """Count a successful request sent at ``sent``."""
+        (pace or self.pace).succeeded(sent, now)
 
     def end_pace(self, pace: Pace | None = None) -> None:
         """Let requests begin at any rate until the store throttles again."""
         (pace or self.pace).end()
-        self._grant()
-
-    def _allow(self, allowed: float) -> None:
-        self._allowed = allowed
-        self.limit = int(allowed)
-        self.scan_limit = min(self._most_scans, max(1, self.limit - (self.most - self._most_scans)))
         self._grant()
 
     def _grant(self) -> None:
@@ -317,7 +322,7 @@ class ConnectionLimiter:
                     continue
                 waiter = (scans if scan else lookups)[0]
                 granted = waiter[2]
-                if not granted.done() and pace.rate < math.inf:
+                if not granted.done() and pace.limit < math.inf:
                     now = granted.get_loop().time()
                     wait_s = pace.wait_s(now)
                     if wait_s > 0.0:
@@ -333,7 +338,7 @@ class ConnectionLimiter:
             self._ticket = max(self._ticket, ticket)
             self._drop_first(pace, scan)
             if not granted.done():
-                if pace.rate < math.inf:
+                if pace.limit < math.inf:
                     pace.begin(granted.get_loop().time())
                 self.used += 1
                 self.scans += scan

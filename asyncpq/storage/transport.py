@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -205,7 +206,7 @@ class Transport(Unpicklable):
                         expected, data = await self._send_hedged(exchange, context, reception, self._hedging)
                     else:
                         expected, data = await self._send_once(exchange, context, reception, number)
-                    limiter.speed_up(reception.loop.time(), pace)
+                    limiter.succeeded(reception.sent, reception.loop.time(), pace)
                     if budget.available < budget.most:
                         budget.succeeded(number)
                     return (
@@ -279,7 +280,7 @@ class Transport(Unpicklable):
             throttled = failure.throttled
             if throttled:
                 pace = self._limiter.pace_of(exchange.host)
-                failure.known = not self._limiter.slow_down(started, reception.loop.time(), attempt, pace)
+                failure.known = not self._limiter.refused(started, reception.loop.time(), attempt, pace)
             raise
         except asyncio.CancelledError:
             reception.raise_if_silent(request.url, request.byte_range)
@@ -320,7 +321,7 @@ class Transport(Unpicklable):
             limiter = self._limiter
             # never while the store is throttling
             pace = limiter.pace_of(exchange.host)
-            if not reception.without_response or limiter.is_slowed(pace) or not limiter.try_take(context.scan, pace):
+            if not reception.without_response or pace.limit < math.inf or not limiter.try_take(context.scan, pace):
                 return
             if not hedging.take():
                 limiter.give(context.scan)
@@ -379,11 +380,12 @@ class _Reception(Watch):
 
     def begin(self) -> float:
         """Begin an attempt; return the event loop's time in seconds."""
+        self.sent: float = self.expect_head()
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.expected: ExpectedBody | None = None  # the body that must follow the accepted head
         self.partial: bytes | memoryview = b""  # received bytes of a body that broke off
-        return self.expect_head()
+        return self.sent
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
         seconds = self.expect_body()

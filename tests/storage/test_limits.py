@@ -14,22 +14,13 @@ from hypothesis import strategies as st
 from asyncpq.options import RetryOptions
 from asyncpq.storage import limits
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.limits import FIRST_RATE, LEAST_RATE, OUTAGE_S, QUIET_S, ConnectionLimiter, Pace, Watch, Watchdog
+from asyncpq.storage.limits import OUTAGE_RATE, ConnectionLimiter, Pace, Watch, Watchdog
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.threads import work_owner
 
-
-class Unpaced(Pace):
-    """Leaves the limit of connections alone."""
-
-    def slow_down(self, now: float) -> bool:
-        """Keep the rate."""
-        return True
-
-
 # -- connections ------------------------------------------------------------------------------------
 
-STEPS = st.lists(st.sampled_from(["lookup", "scan", "give", "cancel", "throttled", "succeeded"]), max_size=60)
+STEPS = st.lists(st.sampled_from(["lookup", "scan", "give", "cancel"]), max_size=60)
 
 
 @given(steps=STEPS, most=st.integers(1, 6), scans=st.integers(0, 6), choices=st.lists(st.integers(0, 50), max_size=60))
@@ -38,13 +29,11 @@ def test_slots_are_never_too_many_nor_left_idle(steps: list[str], most: int, sca
 
     async def run() -> None:
         limiter = ConnectionLimiter(StoreLimits(most, min(scans, most)))
-        limiter.pace = Unpaced()
         holding: list[bool] = []
         waiting: deque[tuple[bool, asyncio.Task[float]]] = deque()
         picks = iter(choices + [0] * len(steps))
-        now = 0.0
         for step in steps:
-            pick, now = next(picks), now + 1.0
+            pick = next(picks)
             if step in ("lookup", "scan"):
                 scan = step == "scan"
                 if limiter.try_take(scan):
@@ -55,10 +44,6 @@ def test_slots_are_never_too_many_nor_left_idle(steps: list[str], most: int, sca
                 limiter.give(holding.pop(pick % len(holding)))
             elif step == "cancel" and waiting:
                 waiting[pick % len(waiting)][1].cancel()
-            elif step == "throttled" and holding:
-                limiter.slow_down(now - pick, now)
-            elif step == "succeeded":
-                limiter.speed_up(now)
             for _ in range(3):
                 await asyncio.sleep(0)
             for scan, task in tuple(waiting):
@@ -67,8 +52,8 @@ def test_slots_are_never_too_many_nor_left_idle(steps: list[str], most: int, sca
                     if not task.cancelled():
                         holding.append(scan)
             assert (limiter.used, limiter.scans) == (len(holding), sum(holding))
-            assert min(2, most) <= limiter.limit <= most
-            assert 1 <= limiter.scan_limit <= max(1, min(scans, most))
+            assert limiter.used <= most
+            assert limiter.scans <= max(1, min(scans, most))
             if waiting and limiter.used < limiter.limit:  # only scans, which leave this to lookups
                 assert all(scan for scan, _ in waiting)
                 assert limiter.scans >= limiter.scan_limit
@@ -185,69 +170,21 @@ def taken(limiter: ConnectionLimiter, number: int) -> None:
     assert all(limiter.try_take(False) for _ in range(number))
 
 
-async def test_throttling_halves_once_for_what_was_under_way() -> None:
-    limiter = ConnectionLimiter(StoreLimits(64, 48))
-    taken(limiter, 64)
-    limiter.slow_down(sent=1.0, now=2.0)
-    assert (limiter.limit, limiter.scan_limit) == (32, 16)  # lookups keep their sixteen
-    limiter.slow_down(sent=1.5, now=2.1)  # sent before the first was refused
-    assert limiter.limit == 32
-    limiter.slow_down(sent=2.2, now=3.0)
-    assert (limiter.limit, limiter.scan_limit) == (16, 1)
-    for at in range(4, 20):
-        limiter.slow_down(sent=float(at), now=float(at))
-    assert (limiter.limit, limiter.scan_limit) == (2, 1)
-
-
-async def test_throttling_counts_what_is_under_way_not_what_may_be() -> None:
-    limiter = ConnectionLimiter(StoreLimits(64, 48))
-    taken(limiter, 8)
-    limiter.slow_down(sent=1.0, now=2.0)
-    assert limiter.limit == 4
-
-
-async def test_successes_raise_the_limit_by_one_for_each_window() -> None:
-    limiter = ConnectionLimiter(StoreLimits(8, 6))
-    taken(limiter, 8)
-    limiter.slow_down(sent=1.0, now=2.0)
-    limits = []
-    for _ in range(40):
-        limiter.speed_up(2.0)
-        limits.append(limiter.limit)
-    assert [limits.index(limit) for limit in (5, 6, 7, 8)] == [4, 9, 16, 23]
-    assert limits[-1] == 8
-    assert limiter.scan_limit == 6
-
-
-async def test_a_higher_limit_is_granted_to_who_waits() -> None:
-    limiter = ConnectionLimiter(StoreLimits(2, 1))
-    limiter.limit = 1
-    limiter._allowed = 1.0
-    taken(limiter, 1)
-    waiting = asyncio.ensure_future(limiter.wait(False))
-    await asyncio.sleep(0)
-    limiter.speed_up(2.0)
-    await asyncio.wait_for(waiting, 5)
-
-
-@pytest.mark.parametrize("most", [1, 2])
-async def test_few_connections(most: int) -> None:
-    limiter = ConnectionLimiter(StoreLimits(most, 1))
-    taken(limiter, most)
-    limiter.slow_down(sent=1.0, now=2.0)
-    assert limiter.limit == most
-
-
 # -- pace -------------------------------------------------------------------------------------------
+
+
+def throttle(limiter: ConnectionLimiter, now: float, pace: Pace | None = None) -> None:
+    """Refuse as many requests as lower the rate of a host."""
+    refused = [limiter.refused(sent=now - 0.1, now=now, pace=pace) for _ in range(5)]
+    assert refused == [True] * 4 + [False]  # the last one says nothing new
+    assert (pace or limiter.pace).limit < math.inf
 
 
 async def test_throttled_requests_begin_in_turn_and_the_wait_is_told() -> None:
     limiter = ConnectionLimiter(StoreLimits(8, 6))
     loop = asyncio.get_running_loop()
     taken(limiter, 1)
-    assert limiter.slow_down(sent=loop.time() - 0.1, now=loop.time())
-    assert not limiter.slow_down(sent=loop.time() - 0.1, now=loop.time())  # it says nothing new
-    assert limiter.is_slowed(limiter.pace)
+    throttle(limiter, loop.time())
     assert not limiter.try_take(False)  # though a connection is free
     began = loop.time()
     waiting = [asyncio.ensure_future(limiter.wait(False)) for _ in range(3)]
@@ -261,7 +198,7 @@ async def test_throttled_requests_begin_in_turn_and_the_wait_is_told() -> None:
         waits.append(await asyncio.wait_for(task, 5))
         limiter.give(False)
     assert waits == sorted(waits)
-    assert 3.5 / FIRST_RATE < loop.time() - began < 4
+    assert 3.5 / OUTAGE_RATE < loop.time() - began < 4
     assert limiter.used == 0
 
 
@@ -270,26 +207,24 @@ async def test_a_host_that_throttles_slows_down_no_other() -> None:
     slow, other = limiter.pace_of("slow"), limiter.pace_of("other")
     assert limiter.pace_of("slow") is slow
     now = asyncio.get_running_loop().time()
-    limiter.slow_down(sent=now - 1, now=now, pace=slow)
+    throttle(limiter, now, slow)
     slow.next_at = now + 3600
     waiting = [asyncio.ensure_future(limiter.wait(scan, slow)) for scan in (False, True)]
     await asyncio.sleep(0)
-    limiter.most = limiter.limit = (
-        1  # the other's requests wait for a connection, behind those that wait for their turn
-    )
+    limiter.limit = 1  # the other's requests wait for a connection, behind those that wait for their turn
     assert limiter.try_take(False, other)
     third = asyncio.ensure_future(limiter.wait(False, other))
     await asyncio.sleep(0)
     limiter.give(False)
     assert await asyncio.wait_for(third, 5) == 0.0
     assert not any(task.done() for task in waiting)
-    assert limiter.slow_down(sent=now - 1, now=now, pace=other)  # the first that the other throttles
+    throttle(limiter, now, other)
     limiter.give(False)
     limiter.end_pace(slow)
     for task in waiting:
         await asyncio.wait_for(task, 5)
         limiter.give(False)
-    assert other.rate < math.inf
+    assert other.limit < math.inf
 
 
 async def test_hosts_that_wait_for_connections_take_turns_by_the_order_of_calls() -> None:
@@ -316,7 +251,7 @@ async def test_the_earliest_turn_of_all_hosts_is_kept() -> None:
     tasks = []
     for host, wait_s in (("late", 3600.0), ("soon", 0.05)):
         pace = limiter.pace_of(host)
-        limiter.slow_down(sent=now - 1, now=now, pace=pace)
+        throttle(limiter, now, pace)
         pace.next_at = now + wait_s
         tasks.append(asyncio.ensure_future(limiter.wait(False, pace)))
         await asyncio.sleep(0)
@@ -330,12 +265,13 @@ async def test_few_hosts_have_a_pace_of_their_own() -> None:
     limiter = ConnectionLimiter(StoreLimits(8, 6))
     now = asyncio.get_running_loop().time()
     throttled = limiter.pace_of("throttled")
-    limiter.slow_down(sent=now - 1, now=now, pace=throttled)
+    throttle(limiter, now, throttled)
     paces = [limiter.pace_of(str(number)) for number in range(1000)]
     assert len(limiter._paces) == limits._MOST_HOSTS
     assert limiter.pace_of("throttled") is throttled
     for pace in map(limiter.pace_of, map(str, range(1000))):
-        pace.slow_down(now)
+        if pace.limit == math.inf:
+            throttle(limiter, now, pace)
     assert limiter.pace_of("one more") is limiter.pace
     assert paces
 
@@ -343,95 +279,77 @@ async def test_few_hosts_have_a_pace_of_their_own() -> None:
 async def test_the_end_of_the_pace_grants_what_waits() -> None:
     limiter = ConnectionLimiter(StoreLimits(8, 6))
     now = asyncio.get_running_loop().time()
-    limiter.slow_down(sent=now - 1, now=now)
+    throttle(limiter, now)
     limiter.pace.next_at = now + 3600
     waiting = asyncio.ensure_future(limiter.wait(False))
     await asyncio.sleep(0)
     limiter.end_pace()
     await asyncio.wait_for(waiting, 5)
-    assert limiter.pace.rate == math.inf
+    assert limiter.pace.limit == math.inf
 
 
-@pytest.mark.parametrize("allowed", [1.0, 2.0])
-def test_the_rate_of_a_store_that_serves_few(allowed: float) -> None:
-    """It falls to what the store serves, so that about every second request is served."""
-    pace, now, tokens, served, throttled = Pace(), 0.0, 1.0, 0, 0
-    pace.slow_down(now)
-    while now < 100.0:
-        pace.begin(now)
-        tokens = min(1.0, tokens + allowed * (pace.next_at - now))
+@pytest.mark.parametrize("allowed", [2.0, 5.0, 50.0, 5000.0])
+def test_the_rate_settles_at_the_limit(allowed: float) -> None:
+    """Answers come at once: what is served is near the limit, and few requests are refused."""
+    pace, now, tokens, served, refused = Pace(), 0.0, 2.0, 0, 0
+    for _ in range(2000):
+        step_s = 0.001 if pace.limit == math.inf else max(pace.next_at - now, 0.0)
+        now += step_s
+        tokens = min(2.0, tokens + allowed * step_s)
+        if pace.wait_s(now) <= 0.0 and pace.limit < math.inf:
+            pace.begin(now)
         if tokens >= 1.0:
             tokens, served = tokens - 1.0, served + 1
-            pace.succeeded(now)
+            pace.succeeded(now, now + 1e-6)
         else:
-            throttled += 1
-            pace.slow_down(now)
-        now = max(now, pace.next_at)
-    assert served > 100 * allowed * 0.5
-    assert throttled < 1.4 * served
+            refused += 1
+            pace.throttled(now, now + 0.001, 4)
+    assert served > 0.8 * now * min(allowed, 1000.0)
+    assert refused < 0.1 * served + 100
 
 
-def test_the_rate_of_a_slow_store_that_goes_down() -> None:
-    """An outage is told within seconds, however slow the store was."""
+def test_one_stray_refusal_lowers_nothing() -> None:
     pace = Pace()
-    for second in range(30):
-        pace.succeeded(float(second))
-        pace.slow_down(second + 0.5)
-    assert pace.rate < LEAST_RATE / 2
-    for second in range(30, 30 + int(OUTAGE_S) + 1):
-        pace.slow_down(second + 0.5)
-    assert pace.rate == LEAST_RATE
+    assert all(pace.throttled(number / 100, number / 100 + 0.02, 1) for number in range(3))
+    assert pace.limit == math.inf
+    pace.throttled(0.03, 0.05, 1)
+    assert pace.limit < math.inf
 
 
-def test_the_rate_of_a_store_that_serves_some() -> None:
-    """It stays below the limit by little, and ends after a while without throttling."""
-    pace, now, tokens, served, throttled = Pace(), 0.0, 1.0, 0, 0
-    pace.slow_down(now)
-    while now < 30.0:
-        now = max(now, pace.next_at)
-        pace.begin(now)
-        tokens = min(1.0, tokens + 50.0 * (pace.next_at - now))  # 50 in a second, one at once
-        if tokens >= 1.0:
-            tokens, served = tokens - 1.0, served + 1
-            pace.succeeded(now)
-        else:
-            throttled += 1
-            pace.slow_down(now)
-        assert LEAST_RATE <= pace.rate < 100.0
-    assert served > 30 * 50 * 0.6
-    assert throttled < served * 0.1
-    assert pace.wait_s(now + QUIET_S + 1.0) <= 0.0
-    assert pace.rate == math.inf
-
-
-def test_the_rate_of_a_store_that_serves_nothing_and_comes_back() -> None:
-    pace = Pace()
-    for number in range(100):
-        pace.slow_down(number / 10)
-    assert pace.rate == FIRST_RATE
-    for number in range(20):
-        pace.succeeded(10.0 + number / 10)
-    assert pace.rate > 4 * FIRST_RATE
-
-
-def test_few_throttled_answers_of_many_lower_nothing() -> None:
+def test_few_refusals_of_many_lower_nothing() -> None:
     pace = Pace()
     for number in range(3000):
-        pace.succeeded(number / 1000)
-    assert not any(pace.slow_down(3.0) for _ in range(5))
-    assert pace.rate == math.inf
-    assert pace.slow_down(3.0)
-    assert 600 < pace.rate < 1000
+        if number % 40:
+            pace.succeeded(number / 1000, number / 1000 + 0.02)
+        else:
+            pace.throttled(number / 1000, number / 1000 + 0.02, 20)
+        assert pace.limit == math.inf
 
 
-async def test_few_throttled_answers_of_many_leave_the_connections() -> None:
-    limiter = ConnectionLimiter(StoreLimits(8, 6))
-    taken(limiter, 8)
+def test_the_first_limit_is_what_was_served() -> None:
+    """By Little's law: 20 requests of 20 ms each are 1,000 per second, of which a third was refused."""
+    pace = Pace()
+    number = 0
+    while pace.limit == math.inf:
+        number += 1
+        if number % 3:
+            pace.succeeded(number / 1000, number / 1000 + 0.02)
+        else:
+            pace.throttled(number / 1000, number / 1000 + 0.02, 20)
+    assert number < 20
+    assert 500 < pace.limit < 800
+    assert pace.rate(pace.lowered_at) < pace.limit
+
+
+def test_a_host_that_serves_nothing_and_comes_back() -> None:
+    pace, now = Pace(), 0.0
     for _ in range(100):
-        limiter.speed_up(1.0)
-    assert limiter.slow_down(sent=1.5, now=2.0)
-    assert not limiter.is_slowed(limiter.pace)
-    assert limiter.limit == 8
+        now = max(now + 0.01, pace.next_at)
+        pace.throttled(now, now + 0.02, 64)
+    assert pace.limit == OUTAGE_RATE
+    pace.succeeded(now + 1, now + 1.02)
+    assert pace.rate(now + 2) > 3 * OUTAGE_RATE
+    assert pace.wait_s(now + 3) == -math.inf
 
 
 # -- timeouts ---------------------------------------------------------------------------------------
