@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -57,12 +56,11 @@ async def test_an_address_asks_no_name_server() -> None:
 
 
 async def test_a_lookup_that_is_given_up_holds_nothing(silent: threading.Event) -> None:
-    began, before = time.monotonic(), lookups()  # a test before may still wait for the machine's name server
+    before = lookups()  # a test before may still wait for the machine's name server
     for resolve in (look_up("lake.test", 80), HostResolver(0.05).resolve("lake.test", 80)):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await resolve
-    assert time.monotonic() - began < 5
     begun = [thread for thread in lookups() if thread not in before]
     assert len(begun) == 2
     assert all(thread.daemon for thread in begun)
