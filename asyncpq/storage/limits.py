@@ -124,8 +124,10 @@ class Pace:
 
     def wait_s(self, now: float) -> float:
         """Return how many seconds the next request has to wait; 0 or less for none."""
-        if self.limit < math.inf and not self._trying and now > self._rises_at + _RISES * self._rise_s:
-            self.end()
+        if self.limit < math.inf:
+            ends_at = self.next_at + _KNOWN_S if self._trying else self._rises_at + _RISES * self._rise_s
+            if now > ends_at:  # or nothing was sent for so long
+                self.end()
         return self.next_at - now
 
     def begin(self, now: float) -> None:
