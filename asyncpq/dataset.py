@@ -39,6 +39,7 @@ from asyncpq.scan.request import (
     dictionary_names,
     finish_lookup,
     lookup_keys,
+    names_alone,
     predicate_steps,
     row_places,
     where_steps,
@@ -177,12 +178,13 @@ class Dataset(EnteredAsync):
             ColumnNotFoundError: the dataset does not have one of the columns.
         """
         self._runtime.check()
+        names = None if columns is None else names_alone(columns, "columns")
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import lint_dataset
         from asyncpq.reports.lint import LintReport
 
         operation = self._operation("lint")
-        return LintReport(await self._report(operation, partial(lint_dataset, self._state, operation, columns)))
+        return LintReport(await self._report(operation, partial(lint_dataset, self._state, operation, names)))
 
     async def _report(self, operation: Operation, make: Callable[[], Awaitable[T]]) -> T:
         with operation:

@@ -20,7 +20,7 @@ from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
-from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
+from asyncpq.options import DEFAULT_BATCH_SIZE, require_class, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, joined
@@ -34,6 +34,7 @@ from asyncpq.scan.request import (
     dictionary_names,
     finish_lookup,
     lookup_keys,
+    names_alone,
     predicate,
     row_numbers,
     where_steps,
@@ -171,6 +172,7 @@ class File(EnteredAsync):
             ResourceLimitError: the index is longer than ``LimitOptions.max_decoded_bytes``.
         """
         self._source.runtime.check()
+        require_class("name", name, str)
         from asyncpq.objects.embedded_indexes import load_embedded_index
 
         operation = self._operation("embedded_index")
@@ -224,11 +226,12 @@ class File(EnteredAsync):
             ColumnNotFoundError, AmbiguousColumnError: a name is not that of one column.
         """
         self._source.runtime.check()
+        names = None if columns is None else names_alone(columns, "columns")
         await self._source.runtime.load("asyncpq.reports.lint")
         from asyncpq.reports.lint import LintReport, lint_document, lint_version, prices_text
 
         source, operation = self._source, self._operation("lint")
-        linted = await self._report(operation, lambda version: lint_version(source, version, operation, columns))
+        linted = await self._report(operation, lambda version: lint_version(source, version, operation, names))
         return LintReport(lint_document(self.url, [linted], linted.findings, prices_text(source.prices()), operation))
 
     # -- rows -------------------------------------------------------------------------------------
@@ -304,7 +307,8 @@ class File(EnteredAsync):
         is_one = type(keys) is dict and SCALAR_TYPES.issuperset(map(type, keys.values()))  # as in most lookups
         wanted = LookupKeys(keys) if is_one else await lookup_keys(self._source.runtime, keys)
         names = column_names(columns)
-        dictionaries = dictionary_names(read_dictionary) if read_dictionary else ()
+        is_plain = type(read_dictionary) is tuple and not read_dictionary  # as in most lookups
+        dictionaries = () if is_plain else dictionary_names(read_dictionary)
         plain = wanted.exact and not with_keys
         request = ScanRequest(
             columns=names,

@@ -5,6 +5,8 @@ The classes are frozen and keyword-only; ``dataclasses.replace`` makes a changed
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping
 from dataclasses import field, fields
 from fnmatch import fnmatchcase
@@ -34,11 +36,17 @@ def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
 
 
 def whole_number(name: str, value: Any, least: int) -> int | None:
-    """Check and return ``value``, the argument called ``name``: None, or an integer of at least ``least``. Raises
-    InvalidOptionError."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+    """Check and return ``value``, the argument called ``name``: None, or an integer of at least ``least``, also one of
+    numpy. Raises InvalidOptionError."""
+    if value is None:
+        return None
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < least:
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}", option=name)
-    return value
+    return number
 
 
 def require_whole(name: str, value: object, least: int = 1) -> None:
@@ -47,10 +55,20 @@ def require_whole(name: str, value: object, least: int = 1) -> None:
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}", option=name)
 
 
+def require_class(name: str, value: object, kind: type) -> None:
+    """Raise InvalidOptionError if ``value``, the argument called ``name``, is not an instance of ``kind``."""
+    _require(isinstance(value, kind), name, value, f"must be a {kind.__name__}")
+
+
 def _require_numbers(options: object, at_least: float, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         _require(_is_number(value) and value >= at_least, name, value, f"must be a number of at least {at_least}")
+
+
+def _require_whole_numbers(options: object, at_least: int, *names: str) -> None:
+    for name in names:
+        require_whole(name, getattr(options, name), at_least)
 
 
 def _require_positive(options: object, *names: str) -> None:
@@ -155,11 +173,14 @@ class RequestOptions:
     whole_segment_bytes: int = MIB
 
     def __post_init__(self) -> None:
-        _require_numbers(self, 8, "tail_bytes")
-        _require_numbers(self, 0, "whole_segment_bytes", *_given(self, "gap_bytes", "latency_s"))
-        _require_numbers(self, 64 * KIB, "part_bytes")
-        _require_numbers(self, 1, *_given(self, "max_requests"))
+        _require_whole_numbers(self, 8, "tail_bytes")
+        _require_whole_numbers(self, 0, "whole_segment_bytes", *_given(self, "gap_bytes"))
+        _require_whole_numbers(self, 64 * KIB, "part_bytes")
+        _require_whole_numbers(self, 1, *_given(self, "max_requests"))
+        _require_numbers(self, 0, *_given(self, "latency_s"))
         _require_positive(self, *_given(self, "bandwidth_bytes_s"))
+        is_finite = self.bandwidth_bytes_s is None or self.bandwidth_bytes_s < math.inf
+        _require(is_finite, "bandwidth_bytes_s", self.bandwidth_bytes_s, "must be finite")
         _require_choice(self, "late_materialization", "auto", "always", "never")
         _require_choice(self, "bloom_filters", "auto", "always", "never")
 
@@ -199,7 +220,7 @@ class RetryOptions:
     hedge_ratio: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_numbers(self, 1, "max_attempts")
+        _require_whole_numbers(self, 1, "max_attempts")
         _require_numbers(self, 0, "backoff_base_s", "backoff_max_s", "min_throughput_bytes_s", "hedge_ratio")
         _require(self.hedge_ratio <= 1.0, "hedge_ratio", self.hedge_ratio, "must not be more than 1")
         if self.retry_budget is not None:
@@ -265,8 +286,8 @@ class LimitOptions:
 
     def __post_init__(self) -> None:
         from_0 = ("decode_threads", "max_restarts", "lookup_connections", "round_bytes", "inline_decode_bytes")
-        _require_numbers(self, 0, *from_0)
-        _require_numbers(self, 1, *[limit.name for limit in fields(self) if limit.name not in from_0])
+        _require_whole_numbers(self, 0, *from_0)
+        _require_whole_numbers(self, 1, *[limit.name for limit in fields(self) if limit.name not in from_0])
         _require(
             self.lookup_connections < self.max_connections,
             "lookup_connections",
@@ -333,8 +354,7 @@ class DiskCacheOptions:
     def __post_init__(self) -> None:
         is_path = type(self.path) is str and self.path != "" and "\0" not in self.path
         _require(is_path, "path", self.path, "must be the path of a folder")
-        is_size = type(self.max_bytes) is int and self.max_bytes >= MIB
-        _require(is_size, "max_bytes", self.max_bytes, f"must be a whole number of at least {MIB}")
+        _require_whole_numbers(self, MIB, "max_bytes")
         _require_positive(self, "timeout_s")
 
 
@@ -386,8 +406,8 @@ class SharedCacheOptions:
             raise InvalidOptionError("the secret of the shared cache must be None, or bytes or a str that is not empty")
         _require(isinstance(self.prefix, str), "prefix", self.prefix, "must be a str")
         _require_positive(self, "ttl_s", "timeout_s", "min_throughput_bytes_s", "connect_timeout_s", "retry_after_s")
-        _require_numbers(self, 1, "max_connections", "max_entry_bytes")
-        _require_numbers(self, 0, "max_read_bytes")
+        _require_whole_numbers(self, 1, "max_connections", "max_entry_bytes")
+        _require_whole_numbers(self, 0, "max_read_bytes")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("SharedCacheOptions cannot be pickled, since it may contain a password and a secret")
@@ -423,7 +443,9 @@ class BuildOptions:
     folder: str | None = None
 
     def __post_init__(self) -> None:
-        _require_numbers(self, 1, *[option.name for option in fields(self) if option.name != "folder"])
+        others = ("grace_s", "folder")
+        _require_whole_numbers(self, 1, *[option.name for option in fields(self) if option.name not in others])
+        _require_numbers(self, 1, "grace_s")
         _require(self.folder is None or isinstance(self.folder, str), "folder", self.folder, "must be a path or None")
 
 
@@ -458,7 +480,8 @@ class SessionOptions:
     read: ReadOptions = field(default_factory=ReadOptions)
 
     def __post_init__(self) -> None:
-        _require_numbers(self, 0, "memory_cache_bytes", "negative_ttl_s")
+        _require_whole_numbers(self, 0, "memory_cache_bytes")
+        _require_numbers(self, 0, "negative_ttl_s")
         policies: Any = self.cache_policy if isinstance(self.cache_policy, Mapping) else {"*": self.cache_policy}
         for pattern, policy in policies.items():
             _require(
@@ -469,8 +492,7 @@ class SessionOptions:
             )
         groups = {"requests": RequestOptions, "retry": RetryOptions, "limits": LimitOptions, "read": ReadOptions}
         for name, option_class in groups.items():
-            value = getattr(self, name)
-            _require(isinstance(value, option_class), name, value, f"must be a {option_class.__name__}")
+            require_class(name, getattr(self, name), option_class)
         disk, namespace = self.disk_cache, self.cache_namespace
         is_disk = disk is None or isinstance(disk, DiskCacheOptions)
         _require(is_disk, "disk_cache", disk, "must be a path, a DiskCacheOptions or None")

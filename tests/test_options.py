@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import re
 from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
@@ -43,6 +45,30 @@ NUMBERS = [
 def test_numbers_out_of_range_are_refused_by_name(kind: type[Any], name: str, bad: object) -> None:
     with pytest.raises(asyncpq.InvalidOptionError, match=f"^{name}={bad!r}: must be"):
         kind(**{name: bad})
+
+
+WHOLE_NUMBERS = [
+    pytest.param(kind, required, field.name, id=f"{kind.__name__}.{field.name}")
+    for kind, required in [
+        *((kind, {}) for kind in (*CLASSES, SessionOptions)),
+        (asyncpq.DiskCacheOptions, {"path": "cache"}),
+        (asyncpq.SharedCacheOptions, {"url": "valkey://host"}),
+    ]
+    for field in fields(kind)
+    if field.type in ("int", "int | None")
+]
+
+
+@pytest.mark.parametrize(("kind", "required", "name"), WHOLE_NUMBERS)
+@pytest.mark.parametrize("bad", [2e9, 2e9 + 0.5, math.inf, math.nan, True], ids=str)
+def test_counts_and_sizes_are_whole_numbers(kind: type[Any], required: dict[str, Any], name: str, bad: object) -> None:
+    with pytest.raises(asyncpq.InvalidOptionError, match=f"^{name}={re.escape(repr(bad))}: must be a whole number"):
+        kind(**required, **{name: bad})
+
+
+def test_a_bandwidth_is_finite() -> None:
+    with pytest.raises(asyncpq.InvalidOptionError, match=r"^bandwidth_bytes_s=inf: must be finite"):
+        asyncpq.RequestOptions(bandwidth_bytes_s=math.inf)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening import indexes as index_opening
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.opening.keywords import TargetKeywords, check_keywords
-from asyncpq.options import MIB, BuildOptions
+from asyncpq.options import MIB, BuildOptions, require_class
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.storage.base import RequestContext, writable
@@ -605,6 +605,7 @@ async def build_in_processes(
     options: TargetKeywords,
 ) -> Index:
     """Build an index in ``workers`` processes of this host: :meth:`asyncpq.Session.build_index` has the arguments."""
+    require_class("building", building, BuildOptions)
     folder = await asyncio.to_thread(tempfile.mkdtemp, dir=building.folder)
     building = replace(building, folder=folder)  # a worker that is killed leaves its temporary files
     try:

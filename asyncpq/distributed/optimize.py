@@ -57,7 +57,7 @@ from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.opening.keywords import RewriteKeywords, check_keywords
 from asyncpq.opening.targets import open_target
-from asyncpq.options import MIB, BuildOptions, one_of, require_whole
+from asyncpq.options import MIB, BuildOptions, one_of, require_class, require_whole
 from asyncpq.session import Session
 from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.threads import call_each
@@ -625,6 +625,8 @@ async def plan_optimize(
     columns, where = given.pop("columns", None), given.pop("where", None)
     zorder_by, building = given.pop("zorder_by", ()), given.pop("building", BuildOptions())
     one_of("publish", publish, ("index", "plain"))
+    require_class("building", building, BuildOptions)
+    require_class("layout", layout, WriteOptions)
     runtime, folder, seconds = runtime_of(session), _folder(target), dict[str, float]()
     dataset = await open_target(runtime, source, DatasetOptions(**given), None, None)
     files = await SourceFiles.of(dataset)
@@ -695,7 +697,8 @@ async def optimize_here(
     runtime_of(session).check()
     require_whole("workers", workers)
     operation = runtime_of(session).operation("optimize", safe_url(_folder(target)))
-    building = options.get("building") or BuildOptions()
+    building = options.get("building", BuildOptions())
+    require_class("building", building, BuildOptions)
     folder = await asyncio.to_thread(tempfile.mkdtemp, dir=building.folder)
     options = {**options, "building": replace(building, folder=folder)}  # a killed worker leaves its temporary files
     try:

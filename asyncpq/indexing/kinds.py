@@ -14,7 +14,7 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_colu
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.index_model import IndexTable
 from asyncpq.indexing.key_encoding import MAX_GRAM_BYTES, element_type, is_indexable
-from asyncpq.options import whole_number
+from asyncpq.options import require_whole
 
 
 class IndexKind(ABC):
@@ -74,7 +74,8 @@ class ValueSet(IndexKind):
 
     def __init__(self, *columns: str, max_values: int = 1000) -> None:
         object.__setattr__(self, "columns", _names(columns, at_least=1))
-        object.__setattr__(self, "max_values", whole_number("max_values", max_values, 1))
+        require_whole("max_values", max_values)
+        object.__setattr__(self, "max_values", max_values)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
         options = (("max_values", self.max_values),)
@@ -130,12 +131,14 @@ class NGrams(IndexKind):
 
     def __init__(self, *columns: str, n: int = 3, max_ngrams: int = 200_000) -> None:
         object.__setattr__(self, "columns", _names(columns, at_least=1))
-        object.__setattr__(self, "n", whole_number("n", n, 1))
+        require_whole("n", n)
+        object.__setattr__(self, "n", n)
         if n > MAX_GRAM_BYTES:
             raise InvalidOptionError(
                 f"n={n}: n-grams have at most {MAX_GRAM_BYTES} bytes", option="n", hint="Pass n=3, for example."
             )
-        object.__setattr__(self, "max_ngrams", whole_number("max_ngrams", max_ngrams, 1))
+        require_whole("max_ngrams", max_ngrams)
+        object.__setattr__(self, "max_ngrams", max_ngrams)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
         options = (("max_ngrams", self.max_ngrams), ("n", self.n))
@@ -160,7 +163,8 @@ class Keys(IndexKind):
 
     def __init__(self, *columns: str, max_postings: int = 10_000) -> None:
         object.__setattr__(self, "columns", _names(columns, at_least=1))
-        object.__setattr__(self, "max_postings", whole_number("max_postings", max_postings, 1))
+        require_whole("max_postings", max_postings)
+        object.__setattr__(self, "max_postings", max_postings)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
         for name in self.columns:

@@ -26,7 +26,7 @@ from asyncpq.indexing.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_table
 from asyncpq.opening.targets import place_of, shown_url
-from asyncpq.options import BuildOptions
+from asyncpq.options import BuildOptions, require_class
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url
 from asyncpq.tables import catalog_of
@@ -49,6 +49,7 @@ async def build(
     """Build an index of the dataset ``target``; :meth:`asyncpq.Session.build_index` describes the arguments."""
     runtime.check()
     options.check()
+    require_class("building", building, BuildOptions)
     given: Any = kinds
     if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
         raise InvalidOptionError(
@@ -128,6 +129,7 @@ async def open_existing(
     """Open an index that was built before; :meth:`asyncpq.Session.open_index` describes the arguments."""
     runtime.check()
     options.check()
+    require_class("building", building, BuildOptions)
     catalog = None if target is None else catalog_of(target, options.format, options.version)
     if target is not None and catalog is None:
         raise InvalidOptionError(

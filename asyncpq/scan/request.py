@@ -64,15 +64,19 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
     return names
 
 
+def names_alone(names: Any, argument: str) -> tuple[str, ...]:
+    """Check and return a list of column names, without ordinals. ``argument`` is its name in the error. Raises
+    InvalidOptionError if it is not such a list."""
+    found = column_names(names, argument)
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise InvalidOptionError(f"{argument}={names!r}: must be a list of names", option=argument)
+    return tuple(str(name) for name in found)
+
+
 def dictionary_names(names: Any) -> tuple[str, ...]:
     """Check and return the names of ``read_dictionary``: columns to return as dictionary arrays. Raises
     InvalidOptionError if it is not a list of names."""
-    if names == ():
-        return ()
-    found = column_names(names, "read_dictionary")
-    if found is None or not all(isinstance(name, str) for name in found):
-        raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names", option="read_dictionary")
-    return tuple(str(name) for name in found)
+    return () if type(names) is tuple and not names else names_alone(names, "read_dictionary")
 
 
 class Predicate(TypedDict, total=False):
@@ -289,6 +293,11 @@ class LookupKeys:
         self.names: tuple[str, ...] = tuple(keys)  # of the key columns
         lists = {}
         for name, value in keys.items():
+            if not isinstance(name, str):
+                raise QueryError(
+                    f"a key names its column by a text, not by {name!r}",
+                    hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
+                )
             values = lists[name] = _values(name, value)
             if RelativeTime in (map(type, values) if len(values) <= _FEW_KEYS else _types(values)):
                 raise QueryError(

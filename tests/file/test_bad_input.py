@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -310,6 +311,10 @@ async def test_a_server_that_never_answers_ends_at_the_deadline(server: ObjectSe
         lambda file: file.scan(where=[("id", "~", 3)]),
         lambda file: file.scan(where="id = = 3"),  # a condition in SQL
         lambda file: file.scan(where=True),
+        lambda file: file.scan(limit=True),
+        lambda file: file.scan(limit=1.0),
+        lambda file: file.scan(read_dictionary=np.array([1])),
+        lambda file: file.scan(read_dictionary="name"),
     ],
 )
 async def test_malformed_questions(server: ObjectServer, make: Any) -> None:
@@ -328,11 +333,42 @@ async def test_limits_beyond_64_bits_are_of_no_effect(server: ObjectServer) -> N
             assert sum([batch.num_rows async for batch in scan]) == whole.num_rows
 
 
+async def test_arguments_of_numpy(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        names: Any = np.array(["name"])
+        both: Any = np.array(["id", "name"])
+        limit: Any = np.int64(3)
+        table = await file.read(both, limit=limit, read_dictionary=names)
+        assert table["id"].to_pylist() == [0, 1, 2]
+        assert pa.types.is_dictionary(table["name"].type)
+        assert (await file.lookup({"id": 5}, names, read_dictionary=names)).schema.equals(table.select(["name"]).schema)
+
+
+@pytest.mark.parametrize("columns", [0, [0], ["id", None], "id", {"id": 1}, np.array([1])], ids=repr)
+async def test_lint_refuses_what_are_no_names(server: ObjectServer, columns: Any) -> None:
+    async with session(server) as s:
+        for reader in await s.open_file(URL), await s.open_dataset([URL]):
+            with pytest.raises(asyncpq.InvalidOptionError, match=r"^columns"):
+                await reader.lint(columns)
+
+
+async def test_the_name_of_an_embedded_index_is_a_text(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        with pytest.raises(asyncpq.InvalidOptionError, match=r"^name=1: must be a str"):
+            await file.embedded_index(1)  # type: ignore[arg-type]
+
+
 async def test_malformed_lookups(server: ObjectServer) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)
         with pytest.raises(asyncpq.QueryError, match="at least one"):
             await file.lookup({})
+        wrong: Any = {0: 5}
+        for read in file.lookup(wrong), file.plan(lookup=wrong), file.why(lookup=wrong):
+            with pytest.raises(asyncpq.QueryError, match="a key names its column by a text, not by 0"):
+                await read
         with pytest.raises(asyncpq.QueryError, match="equal lengths"):
             await file.lookup({"id": [1, 2], "value": [1]})
         assert (await file.lookup({"id": []})).num_rows == 0

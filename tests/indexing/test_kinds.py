@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import asyncpq
 import asyncpq.blocking
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, InvalidOptionError
-from asyncpq.indexing import Bounds, Footers, Keys, NGrams, Text
+from asyncpq.indexing import Bounds, Footers, Keys, NGrams, Text, ValueSet
 from tests.lakes import write_days
 
 
@@ -44,3 +45,36 @@ def lake(tmp_path: Path) -> Path:
 async def test_kinds(session: asyncpq.Session, lake: Path, kinds: Any, error: type[AsyncpqError], said: str) -> None:
     with pytest.raises(error, match=said):
         await session.build_index(lake, kinds)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (partial(Keys, "id"), "max_postings"),
+        (partial(ValueSet, "id"), "max_values"),
+        (partial(NGrams, "text"), "n"),
+        (partial(NGrams, "text"), "max_ngrams"),
+    ],
+    ids=["Keys", "ValueSet", "n", "NGrams"],
+)
+@pytest.mark.parametrize("bad", [None, 0, 1.0, True, "1"], ids=repr)
+def test_limits_of_kinds_are_whole_numbers(make: Callable[..., object], name: str, bad: object) -> None:
+    with pytest.raises(InvalidOptionError, match=f"^{name}={bad!r}: must be a whole number of at least 1"):
+        make(**{name: bad})
+
+
+async def test_building_is_an_option_class(session: asyncpq.Session, lake: Path, tmp_path: Path) -> None:
+    wrong: Any = {"memory_bytes": 1}
+    target = str(tmp_path / "optimized")
+    for work in (
+        session.build_index(lake, [Bounds()], building=wrong),
+        session.build_index(lake, [Bounds()], building=wrong, workers=2),
+        session.open_index(str(tmp_path / "index"), building=wrong),
+        session.optimize(lake, target, building=wrong),
+        session.optimize(lake, target, building=wrong, workers=2),
+    ):
+        with pytest.raises(InvalidOptionError, match=r"^building=.*: must be a BuildOptions"):
+            await work
+    with pytest.raises(InvalidOptionError, match=r"^layout=.*: must be a WriteOptions"):
+        await session.optimize(lake, target, layout=wrong)
+    assert not (tmp_path / "optimized").exists()

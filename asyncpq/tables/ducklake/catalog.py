@@ -20,7 +20,7 @@ from asyncpq.datasets.model import CatalogReader, ColumnBounds, DataFile, Snapsh
 from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError, located, shown
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
-from asyncpq.options import LimitOptions
+from asyncpq.options import LimitOptions, require_class
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
 from asyncpq.storage.threads import Threads
@@ -191,6 +191,7 @@ class DuckLakeTable:
         data_path: str | None = None,
         metadata_schema: str | None = None,
     ) -> None:
+        require_class("table", table, str)
         schema, _, name = table.rpartition(".")
         if not name:
             raise InvalidOptionError(f"{table!r} names no table", hint="Pass 'table' or 'schema.table'.")
@@ -198,8 +199,10 @@ class DuckLakeTable:
             raise InvalidOptionError(
                 "snapshot and as_of are two ways to select a snapshot", hint="Pass only one of them."
             )
-        if snapshot is not None and not 0 <= snapshot < 1 << 63:
+        if snapshot is not None and not (type(snapshot) is int and 0 <= snapshot < 1 << 63):
             raise InvalidOptionError("snapshot must be an id of a snapshot, from 0 to 2**63 - 1")
+        if as_of is not None:
+            require_class("as_of", as_of, dt.datetime)
         if as_of is not None and as_of.tzinfo is None:
             raise InvalidOptionError("as_of has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC).")
         self.schema: str = schema or "main"

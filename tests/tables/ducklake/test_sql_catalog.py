@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sqlite3
 import sys
@@ -131,3 +132,18 @@ async def test_values_of_any_type_in_any_column(lake: Lake, tmp_path: Path, chan
 def test_ids_of_snapshots_are_of_64_bits(lake: Lake) -> None:
     with pytest.raises(asyncpq.InvalidOptionError, match="snapshot must be an id"):
         DuckLakeTable("sqlite:///x", "t", snapshot=1 << 63)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"table": None}, "table=None: must be a str"),
+        ({"table": "t", "snapshot": "1"}, "snapshot must be an id"),
+        ({"table": "t", "as_of": "2024-02-29"}, "as_of='2024-02-29': must be a datetime"),
+        ({"table": "t", "as_of": dt.date(2024, 2, 29)}, "must be a datetime"),
+    ],
+    ids=str,
+)
+def test_arguments_of_other_types_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(asyncpq.InvalidOptionError, match=message):
+        DuckLakeTable("sqlite:///x", **arguments)
