@@ -415,7 +415,7 @@ async def open_index(
     """Return the handle of an index, at a recent snapshot; the first read looks for a newer one. With ``snapshot``,
     the handle stays at the snapshot of that number. Raises ObjectNotFoundError if there is no index or no snapshot of
     that number, UsageError if the first build has not ended."""
-    whole_number("snapshot", snapshot, 1)
+    snapshot = whole_number("snapshot", snapshot, 1)
     manifest = await (latest(backend, operation) if snapshot is None else numbered(backend, snapshot, operation))
     if manifest is not None and not manifest.is_built and snapshot is None:
         manifest = await load(backend, operation)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from asyncpq.errors import Hint, UnsupportedStoreError
+from asyncpq.errors import Hint, InvalidOptionError, UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.urls import CACHING_PROTOCOLS, KEEP_ON_DISK, word_set
@@ -65,6 +65,9 @@ def open_store(
     not installed.
     """
     options = dict(storage_options or {})
+    for name in options:
+        if not isinstance(name, str):
+            raise InvalidOptionError(f"storage_options have texts as names, not {name!r}")
     if "obstore" in options:
         from asyncpq.storage.obstore import ObstoreStore
 

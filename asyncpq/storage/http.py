@@ -241,6 +241,7 @@ _WITHOUT_EFFECT = word_set(
     "asynchronous block_size cache_options cache_type listings_expiry_time loop max_paths same_scheme simple_links "
     "size_policy skip_instance_cache use_listings_cache"
 )
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: token
 _SIGNED_HINT = (
     "If the url is signed, its signature may have expired: get a new one. A private object of S3 is read by its "
     "s3:// url, with credentials."
@@ -265,8 +266,8 @@ class HttpStore(Unpicklable):
 
     def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
         options = {name: value for name, value in storage_options.items() if name not in _WITHOUT_EFFECT}
-        client = dict(options.pop("client_kwargs", None) or {})
-        headers = {**(client.pop("headers", None) or {}), **(options.pop("headers", None) or {})}
+        client = dict(_mapping(options, "client_kwargs"))
+        headers = {**_headers(client), **_headers(options)}
         auth = [item for item in (options.pop("auth", None), client.pop("auth", None)) if item is not None]
         if auth:
             headers["Authorization"] = _basic_auth(auth[0])
@@ -275,7 +276,12 @@ class HttpStore(Unpicklable):
         ignored = {*map(str.lower, shown), "range", "if-match"}
         self._own_headers = {name: value for name, value in headers.items() if name.lower() not in ignored}
         self._encoded = bool(options.pop("encoded", False))
-        verify: ssl.SSLContext | bool = options.pop("ssl", True)
+        verify: Any = options.pop("ssl", True)
+        if not (isinstance(verify, bool | ssl.SSLContext) or type(verify).__name__ in ("Fingerprint", "NoneType")):
+            raise InvalidOptionError(
+                "the ssl of storage_options must be a bool, an ssl.SSLContext or an aiohttp.Fingerprint, not "
+                f"{type(verify).__name__}"
+            )
         trust_env = bool(client.pop("trust_env", False))
         unknown = sorted(options) + sorted(f"client_kwargs.{name}" for name in client)
         if unknown:
@@ -662,13 +668,41 @@ def _accept_any(body: bytes) -> None:
     """Accept a body of any length. The caller checks its content."""
 
 
+# Messages about options do not show values, which may be secrets.
+
+
+def _mapping(options: dict[str, Any], name: str) -> Mapping[str, Any]:
+    """Remove the option ``name``, and return it; an empty mapping if it is None or absent. Raises InvalidOptionError if
+    it is no mapping."""
+    value = options.pop(name, None)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidOptionError(f"the {name} of storage_options must be a mapping, not {type(value).__name__}")
+    return value
+
+
+def _headers(options: dict[str, Any]) -> Mapping[str, str]:
+    """Remove and return the option ``headers``. Raises InvalidOptionError if its names or values cannot be sent."""
+    headers: Mapping[Any, Any] = _mapping(options, "headers")
+    for name, value in headers.items():
+        if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
+            raise InvalidOptionError(f"the headers of storage_options have a name that HTTP does not allow: {name!r}")
+        if not isinstance(value, str):
+            raise InvalidOptionError(
+                f"the header {name} of storage_options must be a text, not {type(value).__name__}",
+                hint="Leave it out." if value is None else None,
+            )
+    return headers
+
+
 def _basic_auth(auth: Any) -> str:
-    """Return the Authorization header for ``(user, password)`` or an aiohttp.BasicAuth."""
-    try:
-        user, password = auth[0], auth[1]
-        token = base64.b64encode(f"{user}:{password}".encode()).decode()
-    except (TypeError, IndexError, KeyError) as error:
+    """Return the Authorization header for ``(user, password)`` or an aiohttp.BasicAuth. Raises InvalidOptionError for
+    anything else."""
+    is_pair = isinstance(auth, tuple | list) and len(auth) >= 2
+    if not (is_pair and isinstance(auth[0], str) and isinstance(auth[1], str)):
         raise InvalidOptionError(
             f"the auth of storage_options must be (user, password), not {type(auth).__name__}"
-        ) from error
-    return f"Basic {token}"
+            + (" of other values" if is_pair else "")
+        )
+    return f"Basic {base64.b64encode(f'{auth[0]}:{auth[1]}'.encode()).decode()}"

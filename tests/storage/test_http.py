@@ -251,6 +251,31 @@ async def test_unknown_options_are_refused(options: dict[str, Any]) -> None:
         open_test_store("http", options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"headers": "SECRET"}, "headers of storage_options must be a mapping, not str"),
+        ({"headers": [("X-Token", "SECRET")]}, "must be a mapping, not list"),
+        ({"headers": {"Authorization": None}}, "header Authorization of .* must be a text, not NoneType"),
+        ({"client_kwargs": {"headers": {"X-Token": b"SECRET"}}}, "header X-Token of .* must be a text, not bytes"),
+        ({"headers": {1: "SECRET"}}, "a name that HTTP does not allow: 1"),
+        ({"headers": {"X Token": "SECRET"}}, "a name that HTTP does not allow: 'X Token'"),
+        ({"headers": {"": "SECRET"}}, "a name that HTTP does not allow: ''"),
+        ({"client_kwargs": "SECRET"}, "client_kwargs of storage_options must be a mapping, not str"),
+        ({"auth": "user:SECRET"}, r"auth of storage_options must be \(user, password\), not str"),
+        ({"auth": ("user", None)}, r"must be \(user, password\), not tuple of other values"),
+        ({"client_kwargs": {"auth": ["SECRET"]}}, r"must be \(user, password\), not list"),
+        ({"ssl": "SECRET"}, "ssl of storage_options must be a bool, .*, not str"),
+    ],
+    ids=str,
+)
+async def test_malformed_options_are_refused(options: dict[str, Any], message: str) -> None:
+    """They were sent as other headers and passwords, or failed without a name."""
+    with pytest.raises(InvalidOptionError, match=message) as caught:
+        open_test_store("http", options)
+    assert "SECRET" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["ftp://host/x", "http:///x", "s3://b/k", "http://u:SECRET@h:p/x", "http://[h/x"])
 async def test_urls_that_cannot_be(store: Store, url: str) -> None:
     with pytest.raises(UnsupportedStoreError) as caught:

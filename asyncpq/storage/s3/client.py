@@ -254,7 +254,7 @@ class S3Client(Unpicklable):
             return "access point"
         try:
             request = await self._probe(await self._connect(self.filesystem), bucket)
-        except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
+        except (botocore.exceptions.BotoCoreError, *_REFUSALS) as error:
             raise _option_error(error, url, self._options) from None
         proxies = botocore.utils.get_environ_proxies(request.url)
         target = URL(request.url, encoded=True)
@@ -373,7 +373,7 @@ class S3Client(Unpicklable):
         filesystem = _filesystem({**self._options, "config_kwargs": config})
         try:
             return await self._connect(filesystem)
-        except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
+        except (botocore.exceptions.BotoCoreError, *_REFUSALS) as error:
             raise _option_error(error, "s3://", self._options) from None
 
     async def _connect(self, filesystem: Any) -> S3fsClients:
@@ -408,7 +408,7 @@ def _filesystem(options: Mapping[str, Any]) -> Any:
         return s3fs.S3FileSystem(
             **{**options, "config_kwargs": config, "asynchronous": True, "skip_instance_cache": True}
         )
-    except (TypeError, ValueError, KeyError) as error:
+    except _REFUSALS as error:
         raise InvalidOptionError(f"s3fs refuses these storage_options: {refusal(error, options)}") from None
 
 
@@ -480,6 +480,8 @@ def explain(error: Exception, request: RangeRequest, denied_hint: str) -> Asyncp
     return None
 
 
+#: With which s3fs and botocore end where an option has a wrong type, beside botocore's own errors.
+_REFUSALS = (TypeError, ValueError, KeyError, AttributeError)
 _CREDENTIALS_ERRORS = tuple(
     getattr(botocore.exceptions, name)
     for name in word_set(

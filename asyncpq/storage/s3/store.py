@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from cachetools import LRUCache
 
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 
 Bucket: TypeAlias = "DirectBucket | S3fsBucket"
 
+N = TypeVar("N", int, float)
 _KNOWN_LISTINGS = 8
 _MAX_KNOWN_OBJECTS = 10_000
 _MAX_SELECTIVE = 1000  # prefixes of a bucket
@@ -101,24 +102,36 @@ def retry_of(options: Mapping[str, Any], retry: RetryOptions) -> RetryOptions:
     config = mapping_option(options, "config_kwargs")
     changes: dict[str, Any] = {}
     if config.get("connect_timeout") is not None:
-        changes["connect_timeout_s"] = float(config["connect_timeout"])
+        changes["connect_timeout_s"] = _number(float, config, "connect_timeout")
     if config.get("read_timeout") is not None:
-        changes["first_byte_timeout_s"] = changes["stall_timeout_s"] = float(config["read_timeout"])
+        changes["first_byte_timeout_s"] = changes["stall_timeout_s"] = _number(float, config, "read_timeout")
     retries = mapping_option(config, "retries")
     if retries.get("total_max_attempts") is not None:
-        changes["max_attempts"] = int(retries["total_max_attempts"])
+        changes["max_attempts"] = _number(int, retries, "total_max_attempts")
     elif retries.get("max_attempts") is not None:
-        changes["max_attempts"] = int(retries["max_attempts"]) + 1
+        changes["max_attempts"] = _number(int, retries, "max_attempts") + 1
     return replace(retry, **changes)
+
+
+def _number(kind: type[N], options: Mapping[str, Any], name: str) -> N:
+    """Return the option ``name`` as a number of the type ``kind``. Raises InvalidOptionError if it is none."""
+    try:
+        return kind(options[name])
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidOptionError(
+            f"{name} in storage_options must be a number, not {type(options[name]).__name__}"
+        ) from None
 
 
 def limits_of(options: Mapping[str, Any], limits: StoreLimits) -> StoreLimits:
     """Return ``limits`` with at most as many connections as ``max_pool_connections`` in the ``config_kwargs`` of
     ``options``."""
-    most = mapping_option(options, "config_kwargs").get("max_pool_connections")
-    if most is None or int(most) >= limits.max_connections:
+    config = mapping_option(options, "config_kwargs")
+    if config.get("max_pool_connections") is None:
         return limits
-    most = max(1, int(most))
+    most = max(1, _number(int, config, "max_pool_connections"))
+    if most >= limits.max_connections:
+        return limits
     return replace(limits, max_connections=most, scan_connections=max(1, min(limits.scan_connections, most - 1)))
 
 

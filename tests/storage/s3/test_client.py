@@ -347,3 +347,28 @@ async def test_writes_do_not_wait_for_the_server_to_expect_them(s3fs_store: Stor
     await writable(s3fs_store, "s3://bucket/").put_object("s3://bucket/new", DATA, context=new_context())
     assert server.log[-1].method == "PUT"
     assert "expect" not in server.log[-1].headers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"config_kwargs": {"connect_timeout": "SECRET"}},
+        {"config_kwargs": {"read_timeout": []}},
+        {"config_kwargs": {"max_pool_connections": "SECRET"}},
+        {"config_kwargs": {"retries": {"max_attempts": "SECRET"}}},
+        {"config_kwargs": {"retries": "SECRET"}},
+        {"token": 1},
+        {"session": 1},
+        {"key": 1},
+        {"endpoint_url": 1},
+        {1: "SECRET"},
+    ],
+    ids=str,
+)
+async def test_options_of_wrong_types_are_refused(options: dict[Any, Any]) -> None:
+    """They ended as the ValueError or AttributeError of the step that met them."""
+    given = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:1", **options}
+    async with asyncpq.Session(given) as session:
+        with pytest.raises(InvalidOptionError) as caught:
+            await session.open_file("s3://bucket/key")
+    assert "SECRET" not in str(caught.value)
