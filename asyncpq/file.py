@@ -199,11 +199,12 @@ class File(EnteredAsync):
             ColumnNotFoundError, AmbiguousColumnError: a name of ``page_bounds`` is not that of one column.
         """
         self._source.runtime.check()
+        names = names_alone(page_bounds, "page_bounds")
         await self._source.runtime.load("asyncpq.reports.inspection")
         from asyncpq.reports.inspection import InspectionReport, inspect_version
 
         source, operation = self._source, self._operation("inspect")
-        describe = partial(inspect_version, source, pages=pages, page_bounds=page_bounds)
+        describe = partial(inspect_version, source, pages=pages, page_bounds=names)
         return InspectionReport(await self._report(operation, lambda version: describe(version, operation.metrics)))
 
     def _repr_html_(self) -> str | None:

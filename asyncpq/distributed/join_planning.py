@@ -70,7 +70,7 @@ from asyncpq.objects.runtime import runtime_of
 from asyncpq.opening.keywords import TargetKeywords, check_keywords
 from asyncpq.options import MIB, LimitOptions, RequestOptions, one_of, require_whole
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.request import ScanRequest
+from asyncpq.scan.request import ScanRequest, column_names, names_alone
 from asyncpq.session import Session
 from asyncpq.storage.urls import absolute, split_url
 from asyncpq.typing import DatasetTarget, IndexChoice
@@ -622,7 +622,8 @@ async def plan_join(
             f"left= is the schema of the left rows, a pyarrow.Schema, not {type(left).__name__}",
             hint="Pass the schema here, as in left=table.schema, and the rows to the task.",
         )
-    names = [on] if isinstance(on, str) else list(on)
+    names = [on] if isinstance(on, str) else list(names_alone(on, "on"))
+    wanted = column_names(wanted)
     if not names:
         raise InvalidOptionError("on: must name at least one key column", option="on")
     dataset = await session.open_dataset(target, index=index, view=view, **given)

@@ -32,7 +32,7 @@ from asyncpq.indexing.build.adding import DATA_FOLDER
 from asyncpq.indexing.build.index_source import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed
 from asyncpq.indexing.commits import load
-from asyncpq.indexing.kinds import IndexKind
+from asyncpq.indexing.kinds import IndexKind, check_kinds
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime, runtime_of
@@ -494,6 +494,8 @@ async def plan_write(
     """
     check_keywords("plan_write()", keywords, WriteKeywords, others=("schema",))
     options, index_kinds = keywords.get("options", _LAYOUT), keywords.get("index_kinds")
+    if index_kinds is not None:
+        check_kinds(index_kinds, "index_kinds")
     overwrite, publish = keywords.get("overwrite", False), keywords.get("publish", "index")
     batch, worker = keywords.get("batch"), keywords.get("worker")
     folder = folder_url(folder)

@@ -52,12 +52,14 @@ from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import from_thread
 from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.kinds import check_kinds
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime, runtime_of
 from asyncpq.opening.datasets import DatasetOptions
 from asyncpq.opening.keywords import RewriteKeywords, check_keywords
 from asyncpq.opening.targets import open_target
 from asyncpq.options import MIB, BuildOptions, one_of, require_class, require_whole
+from asyncpq.scan.request import column_names, names_alone
 from asyncpq.session import Session
 from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.threads import call_each
@@ -627,13 +629,19 @@ async def plan_optimize(
     one_of("publish", publish, ("index", "plain"))
     require_class("building", building, BuildOptions)
     require_class("layout", layout, WriteOptions)
+    columns = column_names(columns)
+    names = (sort_by,) if isinstance(sort_by, str) else names_alone(sort_by, "sort_by")
+    z_names = names_alone(zorder_by, "zorder_by")
+    if kinds is not None:
+        check_kinds(kinds, "kinds")
+    if work_folder is not None:
+        require_class("work_folder", work_folder, str)
     runtime, folder, seconds = runtime_of(session), _folder(target), dict[str, float]()
     dataset = await open_target(runtime, source, DatasetOptions(**given), None, None)
     files = await SourceFiles.of(dataset)
     await LakeWrite.check_folder(session, folder, files.places)
     schema = writable_schema(output_schema(dataset.schema, columns, (), ()))
-    names = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
-    order = RowOrder(schema, names, tuple(zorder_by))
+    order = RowOrder(schema, names, z_names)
     settings = WorkerOptions.of(state_of(dataset).runtime) if worker is None else worker
     write = LakeWrite(
         folder=folder,

@@ -40,7 +40,7 @@ from asyncpq.objects.read_plan import RowGroupPlan
 from asyncpq.objects.runtime import runtime_of
 from asyncpq.objects.version import FileVersion, MadeIndex
 from asyncpq.opening.keywords import check_keywords
-from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB, require_whole
+from asyncpq.options import DEFAULT_BATCH_SIZE, KIB, MIB, require_class, require_whole
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
@@ -378,6 +378,8 @@ async def plan_tasks(
     check_keywords("plan_tasks()", limits, TaskKeywords, others=("jobs", "may_sample", "opens_all"))
     sizes = {"task_bytes": 64 * MIB, "most_tasks": 100_000, "parallelism": 1}
     sizes.update({name: limits[name] for name in sizes if name in limits})  # type: ignore[literal-required]
+    if limits.get("work_folder") is not None:
+        require_class("work_folder", limits["work_folder"], str)
     for name, value in sizes.items():
         require_whole(name, value, 1)
     task_bytes = sizes["task_bytes"]

@@ -216,6 +216,16 @@ class Pages(IndexKind):
         return [IndexTable("pages")]
 
 
+def check_kinds(kinds: Any, argument: str) -> None:
+    """Raise InvalidOptionError if ``kinds``, the argument called ``argument``, is not a list of index kinds."""
+    if not isinstance(kinds, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in kinds):
+        raise InvalidOptionError(
+            f"{argument}: must be a list of index kinds",
+            option=argument,
+            hint="Pass for example [Bounds(), Keys('id')].",
+        )
+
+
 _NAMES_HINT = "Pass names of columns, for example Keys('user')."
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from asyncpq.dataset import state_of
 from asyncpq.datasets.listing import INDEX_FOLDER, NOT_BUILT, Target, is_file_of, is_one_file, parse_target
@@ -21,7 +21,7 @@ from asyncpq.indexing.build.build_executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.commits import files_of, latest
 from asyncpq.indexing.index import Index, ListFiles, build_index, open_index
 from asyncpq.indexing.index_model import IndexBackend
-from asyncpq.indexing.kinds import IndexKind
+from asyncpq.indexing.kinds import IndexKind, check_kinds
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import DatasetOptions, open_files, open_table
@@ -50,11 +50,7 @@ async def build(
     runtime.check()
     options.check()
     require_class("building", building, BuildOptions)
-    given: Any = kinds
-    if not isinstance(given, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in given):
-        raise InvalidOptionError(
-            "kinds: must be a list of index kinds", option="kinds", hint="Pass for example [Bounds(), Keys('id')]."
-        )
+    check_kinds(kinds, "kinds")
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     if at is None:

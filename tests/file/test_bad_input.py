@@ -353,6 +353,14 @@ async def test_lint_refuses_what_are_no_names(server: ObjectServer, columns: Any
                 await reader.lint(columns)
 
 
+@pytest.mark.parametrize("columns", [None, 0, "id", [0], ["id", ()]], ids=repr)
+async def test_inspect_refuses_what_are_no_names(server: ObjectServer, columns: Any) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        with pytest.raises(asyncpq.InvalidOptionError, match=r"^page_bounds"):
+            await file.inspect(page_bounds=columns)
+
+
 async def test_the_name_of_an_embedded_index_is_a_text(server: ObjectServer) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)

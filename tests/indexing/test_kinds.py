@@ -78,3 +78,24 @@ async def test_building_is_an_option_class(session: asyncpq.Session, lake: Path,
     with pytest.raises(InvalidOptionError, match=r"^layout=.*: must be a WriteOptions"):
         await session.optimize(lake, target, layout=wrong)
     assert not (tmp_path / "optimized").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"sort_by": 0}, "sort_by=0: must be a list of names"),
+        ({"sort_by": ["id", 1]}, "sort_by=.*: must be a list of names"),
+        ({"zorder_by": "id"}, "zorder_by='id': must be a list of names"),
+        ({"zorder_by": [None]}, "zorder_by: None is neither the name nor the ordinal"),
+        ({"columns": "id"}, "columns='id': must be a list of names"),
+        ({"kinds": Keys("id")}, "kinds: must be a list of index kinds"),
+        ({"kinds": ["id"]}, "kinds: must be a list of index kinds"),
+    ],
+    ids=str,
+)
+async def test_arguments_of_optimize(
+    session: asyncpq.Session, lake: Path, tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        await session.optimize(lake, str(tmp_path / "optimized"), **arguments)
+    assert not (tmp_path / "optimized").exists()
