@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
@@ -75,7 +76,8 @@ class IcebergCatalog:
             is then read (see ``newest``). The session's stores read the files, with its ``storage_options`` and the
             properties of the table's ``io``, which must not contradict each other.
         snapshot_id, ref, as_of: at most one; selects a snapshot by its id, by branch or tag, or by time. The read then
-            uses the snapshot's schema, otherwise the table's current schema, as pyiceberg does.
+            uses the snapshot's schema. A branch is read with the table's current schema, as the table is without a
+            choice (Iceberg's documentation, "Schema selection with branches and tags").
 
     Raises:
         InvalidOptionError: ``table`` is neither a table nor such a url, two snapshots are selected, or the time lacks a
@@ -151,8 +153,7 @@ class IcebergCatalog:
         own = table if isinstance(table, str) else table.metadata_location or metadata.location
         snapshot = self._find(metadata, name)
         schema = metadata.schema()
-        is_chosen = not (self._snapshot_id is None and self._ref is None and self._as_of is None)
-        if snapshot is not None and is_chosen and snapshot.schema_id is not None:
+        if snapshot is not None and snapshot.schema_id is not None and self._is_fixed(metadata):
             try:
                 schema = metadata.schema_by_id(snapshot.schema_id) or schema
             except ValueError as error:
@@ -207,6 +208,12 @@ class IcebergCatalog:
             data = await reader.read_bytes(url)
             self._metadata = known = url, *await asyncio.to_thread(decode_table_metadata, data, url, reader.limits)
         return known[1:]
+
+    def _is_fixed(self, metadata: TableMetadata) -> bool:
+        """Return whether the choice is one snapshot for ever, and not the newest of the table or of a branch."""
+        if self._ref is not None:
+            return metadata.refs[self._ref].snapshot_ref_type is SnapshotRefType.TAG
+        return self._snapshot_id is not None or self._as_of is not None
 
     def _find(self, metadata: TableMetadata, name: str) -> TableSnapshot | None:
         snapshot: TableSnapshot | None = None

@@ -76,6 +76,24 @@ async def test_branches_tags_and_times(history: tuple[Table, list[int]]) -> None
     assert (await read_rows(table, at - dt.timedelta(milliseconds=1))).num_rows <= 10
 
 
+async def test_branches_have_the_columns_of_the_table(history: tuple[Table, list[int]]) -> None:
+    """As in Iceberg on Spark; a tag has the columns of its snapshot ("Schema selection with branches and tags")."""
+    table, snapshots = history
+    with table.manage_snapshots() as manage:
+        manage.create_tag(snapshots[0], "v1")
+        manage.create_branch(snapshots[1], "work")
+    with table.update_schema() as update:
+        update.add_column("x", LongType())
+    assert (await read_rows(table)).equals(await read_rows(table, "main"))
+    for opened in (table, table.metadata_location):
+        assert (await read_rows(opened, "main")).column_names == ["id", "title", "x"]
+        assert (await read_rows(opened, "work")).column_names == ["id", "title", "x"]
+        found = await read_rows(opened, "work", col("title") == "n7")
+        assert found.to_pylist() == [{"id": 7, "title": "n7", "x": None}]
+        assert (await read_rows(opened, "v1")).column_names == ["id", "name"]
+        assert (await read_rows(opened, snapshots[-1])).column_names == ["id", "title"]
+
+
 async def test_a_snapshot_is_pinned_when_the_table_is_opened(history: tuple[Table, list[int]]) -> None:
     table, snapshots = history
     async with asyncpq.open_dataset(table) as dataset:
