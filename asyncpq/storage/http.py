@@ -435,8 +435,9 @@ class HttpObject(Unpicklable):
         except RangeIgnoredError as ignored:
             if request.start < 0:
                 raise
+            size = "of unknown size" if ignored.size is None else f"{ignored.size} bytes"
             raise InvalidResponseError(
-                f"the server sent the whole object ({ignored.size or 'unknown'} bytes) instead of the range",
+                f"the server sent the whole object ({size}) instead of the range",
                 url=self.url,
                 hint="Reading a few pages needs a server with range requests (RFC 9110, section 14).",
             ) from None

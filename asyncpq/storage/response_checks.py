@@ -130,6 +130,8 @@ class ExpectedBody:
     #: For a body whose length is not known before: ``length`` is its maximum, and this raises if the body is bad. Large
     #: bodies are checked in a thread.
     check: Callable[[bytes], None] | None = None
+    #: The body is the whole object, of any length up to ``length``; :func:`check_chunked_whole` says which.
+    is_chunked_whole: bool = False
 
 
 class RangeIgnoredError(Exception):
@@ -183,10 +185,10 @@ def check_range_response(
 
     A 200 whose Content-Range is the requested range counts as 206. A 200 with a whole object of at most
     ``small_body_bytes`` is accepted, and cut later; a larger one raises RangeIgnoredError, as do other bytes than the
-    last n. A Content-Encoding is ignored where Content-Length and Content-Range agree, since S3-like servers replay the
-    one of the upload beside bytes that they send as they are stored. Raises ObjectChangedError if the version is not
-    ``request.pin``, NotParquetError if the object is empty, and InvalidResponseError if the response is not the
-    requested range.
+    last n. If it comes in chunks, without Content-Length, only its end shows how long it is. A Content-Encoding is
+    ignored where Content-Length and Content-Range agree, since S3-like servers replay the one of the upload beside
+    bytes that they send as they are stored. Raises ObjectChangedError if the version is not ``request.pin``,
+    NotParquetError if the object is empty, and InvalidResponseError if the response is not the requested range.
     """
     get = headers.get
     pin, start, stop = request.pin, request.start, request.stop
@@ -361,13 +363,30 @@ def _check_whole(
             raise changed(request, "it is empty now")
         raise empty(request.url)
     if length is None:
-        raise RangeIgnoredError(None)
+        # a body that ends with its connection may be cut; that of a suffix range may be large: the first byte is next
+        is_chunked = headers.get("transfer-encoding", "").strip().lower() == "chunked"
+        if request.start < 0 or small_body_bytes == 0 or not is_chunked:
+            raise RangeIgnoredError(None)
+        validator = _validator(request, headers, UNKNOWN_SIZE)
+        return ExpectedBody(0, small_body_bytes, validator, _is_young(validator, headers), is_chunked_whole=True)
     validator = _validator(request, headers, length)
     suffix_is_all = request.start < 0 and length <= -request.start
     range_is_all = request.start == 0 and request.stop == length
     if suffix_is_all or range_is_all or (length <= small_body_bytes and request.stop <= length):
         return ExpectedBody(0, length, validator, _is_young(validator, headers))
     raise RangeIgnoredError(length)
+
+
+def check_chunked_whole(request: RangeRequest, expected: ExpectedBody, length: int) -> ExpectedBody:
+    """Check the length of a whole object that came in chunks; return the description of its body, with the object's
+    size."""
+    if request.pin is not None and request.pin.size not in (UNKNOWN_SIZE, length):
+        raise changed(request, f"its size is {length}, it was {request.pin.size}" if length else "it is empty now")
+    if length == 0:
+        raise empty(request.url)
+    if length < request.stop:
+        raise RangeIgnoredError(length)
+    return ExpectedBody(0, length, replace(expected.validator, size=length), expected.young)
 
 
 def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:

@@ -24,7 +24,9 @@ from asyncpq.storage.response_checks import (
     ERROR_BODY_BYTES,
     UNKNOWN_SIZE,
     ExpectedBody,
+    RangeIgnoredError,
     RangeRequest,
+    check_chunked_whole,
     expects_tls,
     strong_etag,
     tls_expected,
@@ -271,6 +273,8 @@ class Transport(Unpicklable):
                     reception.rest()
                     await self.in_thread(partial(expected.check, bytes(data)))
                 return expected, data
+            if expected.is_chunked_whole and complete:
+                return check_chunked_whole(request, expected, len(data)), data
             if not complete or len(data) != expected.length:
                 if not complete:  # a complete body of a wrong length is not trusted
                     reception.partial = data
@@ -407,7 +411,10 @@ class _Reception(Watch):
 def _wrong_length(data: bytes | memoryview, expected: ExpectedBody, request: RangeRequest) -> Exception:
     length = expected.length
     message = f"the response body has {len(data)} bytes instead of {length}"
-    if len(data) == length or (expected.check is not None and len(data) < length):
+    if expected.is_chunked_whole and len(data) > length:
+        return RangeIgnoredError(None)
+    is_at_most = expected.check is not None or expected.is_chunked_whole
+    if len(data) == length or (is_at_most and len(data) < length):
         message = f"the response body ended too early, after {len(data)} bytes"
     if len(data) <= length:
         return RetryableError(TransportError(message, url=request.url, byte_range=request.byte_range))

@@ -24,6 +24,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.storage.base import Guarantee, Store
+from asyncpq.storage.http import SMALL_BODY_BYTES
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
@@ -87,8 +88,13 @@ async def test_a_host_that_throttles_slows_down_no_other(store: Store, server: O
         assert asyncio.get_running_loop().time() - began < 5  # at 10 requests a second it would take 10
 
 
-async def test_small_objects_are_read_whole_where_ranges_are_unknown(store: Store, server: ObjectServer) -> None:
-    server.faults = [Fault(ignore_range=True, times=None)]
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("options", [{}, {"client_kwargs": {"trust_env": True}}], ids=["own client", "aiohttp"])
+async def test_small_objects_are_read_whole_where_ranges_are_unknown(
+    server: ObjectServer, options: dict[str, Any], chunked: bool
+) -> None:
+    store = open_test_store("https", options)
+    server.faults = [Fault(ignore_range=True, chunked=chunked, times=None)]
     stored = await store.open_object(f"{server.endpoint}/files/small")
     tail = await stored.fetch_tail(100, context=new_context())
     assert (tail.data, tail.start) == (SMALL[-100:], 4900)
@@ -98,7 +104,36 @@ async def test_small_objects_are_read_whole_where_ranges_are_unknown(store: Stor
     context = new_context()
     with pytest.raises(InvalidResponseError, match="instead of the range"):
         await large.fetch_tail(100, context=context)
-    assert context.metrics.bytes_fetched == 0
+    assert context.metrics.bytes_fetched <= (1.25 * SMALL_BODY_BYTES if chunked else 0)
+    server.put("files/small", b"")
+    with pytest.raises(NotParquetError, match="empty"):
+        await (await store.open_object(stored.url)).fetch_tail(100, context=new_context())
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(10, 30, context=new_context(), pin=tail.validator)
+    await store.close()
+
+
+async def test_a_small_object_in_chunks_has_an_end(store: Store, server: ObjectServer) -> None:
+    """Of a body in chunks, and of one that ends with its connection, only the former shows that nothing is missing."""
+    server.faults = [Fault(ignore_range=True, chunked=True, truncate=0, times=None)]
+    stored = await store.open_object(f"{server.endpoint}/files/small")
+    with pytest.raises(TransportError):
+        await stored.fetch_range(10, 30, context=new_context())
+    server.faults = [Fault(ignore_range=True, headers={"Content-Length": None}, times=None)]
+    with pytest.raises(InvalidResponseError, match="instead of the range"):
+        await stored.fetch_range(10, 30, context=new_context())
+
+
+async def test_a_small_object_in_chunks_is_one_version(store: Store, server: ObjectServer) -> None:
+    server.faults = [Fault(ignore_range=True, chunked=True, etag="none", headers={"Last-Modified": None}, times=None)]
+    stored = await store.open_object(f"{server.endpoint}/files/small")
+    first = await stored.fetch_range(0, 9, context=new_context())
+    assert (first.data, first.validator.size) == (SMALL[:9], len(SMALL))
+    server.put("files/small", SMALL + b"x")
+    with pytest.raises(ObjectChangedError, match="5001"):
+        await stored.fetch_range(0, 9, context=new_context(), pin=first.validator)
+    with pytest.raises(InvalidResponseError, match="instead of the range"):
+        await stored.fetch_range(5000, 6000, context=new_context())
 
 
 @pytest.mark.parametrize(
