@@ -26,6 +26,7 @@ from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions import has_open_literals, parse_where
 from asyncpq.expressions.tree import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, joined
@@ -215,11 +216,16 @@ class Dataset(EnteredAsync):
             A scan, to be used as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
         Raises:
-            ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns.
+            ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns. Errors of a
+                long ``where`` are raised when the scan is entered.
         """
-        size = whole_number("batch_size", batch_size, 1)
-        ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
-        return self._scan("scan", ask, size or DEFAULT_BATCH_SIZE, ordered=ordered)
+        size = whole_number("batch_size", batch_size, 1) or DEFAULT_BATCH_SIZE
+        if where_steps(where) <= INLINE_STEPS:
+            ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
+            return self._scan("scan", ask, size, ordered=ordered)
+        ask = self._request(columns, None, limit, read_dictionary, access)
+        asked = partial(self._asked, columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
+        return self._scan("scan", ask, size, ordered=ordered, asked=asked)
 
     def lookup_scan(
         self, columns: Sequence[str | int] | None, where: Where | None, *, limit: int, batch_size: int
@@ -567,12 +573,20 @@ class Dataset(EnteredAsync):
         self._is_new = False
         return self._runtime.operation(name, self._state.url, self.metrics)
 
-    def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
+    def _scan(
+        self,
+        name: OperationName,
+        ask: ScanRequest,
+        batch_size: int,
+        *,
+        ordered: bool,
+        asked: Callable[[], Awaitable[ScanRequest]] | None = None,
+    ) -> DatasetScan:
         operation = self._operation(name)
-        files = DatasetFiles(self._state, ask, operation, scan=name != "lookup", ordered=ordered)
+        files = DatasetFiles(self._state, ask, operation, scan=name != "lookup", ordered=ordered, asked=asked)
         output = self._output(ask)
         scan = DatasetScan(self._runtime, files, operation, output, batch_size=batch_size, limit=ask.limit)
-        scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered)
+        scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered, asked=asked)
         return scan
 
     async def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: ScanRequest) -> pa.Table:

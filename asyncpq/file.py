@@ -12,12 +12,10 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import counted, plain_array, take_table
 from asyncpq.decoding.field_types import check_arrow_schema, file_schema
-from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
 from asyncpq.expressions.scalars import SCALAR_TYPES
 from asyncpq.metrics import ReadMetrics, ReadTrace
-from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE, require_class, whole_number
@@ -37,7 +35,6 @@ from asyncpq.scan.request import (
     names_alone,
     predicate,
     row_numbers,
-    where_steps,
 )
 from asyncpq.scan.request import Predicate as ParsedPredicate
 from asyncpq.scan.stream import Scan
@@ -260,6 +257,7 @@ class File(EnteredAsync):
 
         Raises:
             ColumnNotFoundError, PredicateTypeError, ...: raised when the scan is entered, if the arguments do not fit.
+            ExpressionError: ``where`` is no predicate; of a long one, raised when the scan is entered.
         """
         return self._scan("scan", columns, predicate(where), access, limit, batch_size, read_dictionary)
 
@@ -274,8 +272,7 @@ class File(EnteredAsync):
     ) -> pa.Table:
         """Return all matching rows in one table, in file order. Arguments and errors are those of :meth:`scan`."""
         whole = 1 << 62  # rows: all batches are joined to one table, so smaller ones save nothing
-        parsed = await self._parsed(where)
-        scan = self._scan("read", columns, parsed, access, limit, whole, read_dictionary)
+        scan = self._scan("read", columns, predicate(where), access, limit, whole, read_dictionary)
         async with scan:
             batches = [batch async for batch in scan]
         return await joined(self._source.runtime, batches, scan.schema)
@@ -354,8 +351,7 @@ class File(EnteredAsync):
 
         Arguments and errors are those of :meth:`scan`.
         """
-        parsed = await self._parsed(where)
-        request = ScanRequest(**parsed, access=access_plan(access), rows_only=True)
+        request = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
         plan, _ = await self._collect(request, self._operation("count"))
         return plan.file_scan.rows_matched
 
@@ -383,8 +379,7 @@ class File(EnteredAsync):
             wanted = await lookup_keys(self._source.runtime, lookup)
             request = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            parsed = await self._parsed(where)
-            request = ScanRequest(columns=names, **parsed, limit=whole_number("limit", limit, 0))
+            request = ScanRequest(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
         request = request._replace(access=access_plan(access))
         self._source.runtime.check()
         planner = self._prepare("plan", request)
@@ -431,7 +426,7 @@ class File(EnteredAsync):
         verb = why.verb_of(columns, where, lookup, limit, counts=count)
         opening = self.opening if self._is_new else None
         story = why.Story(scan=verb == "scan")
-        parsed = await self._parsed(where)
+        parsed = predicate(where)
         if lookup is not None:
             wanted, names = await lookup_keys(self._source.runtime, lookup), column_names(columns)
             keys = () if wanted.exact else wanted.names
@@ -464,15 +459,6 @@ class File(EnteredAsync):
         return report
 
     # -- inside -----------------------------------------------------------------------------------
-
-    async def _parsed(self, where: Predicate | None) -> ParsedPredicate:
-        """Return what :func:`predicate` does; a long predicate is converted in a thread."""
-        steps = where_steps(where)
-        if steps <= INLINE_STEPS or isinstance(where, ArrowExpression):  # which a plan binds, in a thread
-            return predicate(where)
-        self._source.runtime.check()
-        async with self._source.runtime.deadline(self.url):
-            return await self._source.runtime.in_thread(partial(predicate, where))
 
     async def _report(self, operation: Operation, make: Callable[[FileVersion], Awaitable[T]]) -> T:
         from asyncpq.reports.inspection import report_on

@@ -67,7 +67,8 @@ class Filter:
 
     :meth:`mask` needs the columns in the attribute ``columns``, by their names in the schema. ``engine_atoms`` are the
     comparisons that pyarrow's engine evaluates, which is slower. ``cost`` is about how many times as long as the
-    decoding of its columns the evaluation takes, at most; 1 for few atoms that are no patterns.
+    decoding of its columns the evaluation takes, at most; 1 for few atoms that are no patterns. ``num_hashed`` is how
+    many literals each evaluation puts into hash tables first.
     """
 
     expression: Expression
@@ -75,6 +76,7 @@ class Filter:
     columns: tuple[str, ...]
     engine_atoms: tuple[tree.Atom, ...]
     cost: int
+    num_hashed: int = 0
 
     def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
         """Return a mask of the rows: true where a row matches, false or null where it does not.
@@ -188,7 +190,8 @@ class FilterCompiler:
                 return Filter(expr, evaluate, (column.key,), (), 1)
         compiler = _Compiler(self.types, self._compared)
         evaluate = compiler.compile(expr)
-        return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms), int(1 + compiler.cost))
+        keys, engine_atoms = tuple(compiler.keys), tuple(compiler.engine_atoms)
+        return Filter(expr, evaluate, keys, engine_atoms, int(1 + compiler.cost), compiler.num_hashed)
 
 
 class _Compiler:
@@ -198,6 +201,7 @@ class _Compiler:
         self.keys: dict[str, None] = {}
         self.engine_atoms: list[tree.Atom] = []
         self.cost = 0.0
+        self.num_hashed = 0
 
     def compile(self, expr: Expression) -> Evaluate:
         make = self._OF_ATOMS.get(type(expr))
@@ -270,6 +274,7 @@ class _Compiler:
             return self._engine(expr)
         with_null = None in expr.values
         value_set = pa.concat_arrays([held, pa.nulls(1, held.type)]) if with_null else held
+        self.num_hashed += len(held)
         return _on_values(column, lambda values: _members(values, value_set), null=with_null)
 
     def _keys(self, expr: tree.KeyIn) -> Evaluate:
@@ -279,6 +284,7 @@ class _Compiler:
         if len(keys) <= 1 or converter(type_) is None:
             return self.compile(tree.Or(tuple(tree.Comparison(expr.column, "==", key) for key in keys)))
         held, others = expr.derived(("array of keys", type_), lambda: _key_array(keys, type_))
+        self.num_hashed += len(held)
 
         few = list(held) if _is_plain(held.type) and len(held) <= _FEW_KEYS else []
 

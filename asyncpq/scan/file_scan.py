@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import pyarrow as pa
 
 from asyncpq.caching.entry_format import ContentKey
+from asyncpq.checkpoints import PIECE
 from asyncpq.decoding.decoded_size import ExpectedBytes
 from asyncpq.decoding.page import Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader, SharedAllowance
@@ -434,6 +435,7 @@ class FileScan:
         room = limits.inline_decode_bytes * _INLINE_GROWTH
         if self._shape.filter is not None:
             room //= self._shape.filter.cost
+            few = few and self._shape.filter.num_hashed <= PIECE
         if late or threads > 1:
             # each piece in one step, if these are enough for all threads; else its columns concurrently
             finish = not late and (len(unit.pieces) >= threads or len(self._shape.schema) <= 1)

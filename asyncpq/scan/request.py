@@ -83,17 +83,24 @@ class Predicate(TypedDict, total=False):
     """The part of a :class:`ScanRequest`'s arguments that says which rows match."""
 
     where: Expression
+    unparsed: object
     unbound: pc.Expression
     unresolved: Expression
 
 
 def predicate(where: object) -> Predicate:
     """Convert ``where``, in any of its forms (expression, filter lists, SQL, pyarrow), to arguments of
-    :class:`ScanRequest`; none if it is None. Raises ExpressionError if it is not a predicate."""
+    :class:`ScanRequest`; none if it is None. A long one is ``unparsed``: the plan of a file converts it. Raises
+    ExpressionError if a short one is not a predicate."""
     if where is None:
         return {}
     if isinstance(where, pc.Expression):
         return {"unbound": where}
+    return {"unparsed": where} if where_steps(where) > INLINE_STEPS else parsed_predicate(where)
+
+
+def parsed_predicate(where: object) -> Predicate:
+    """Do what :func:`predicate` does for a ``where`` of any length that is not pyarrow's."""
     parsed = parse_where(where)
     return {"where": parsed, "unresolved": parsed} if has_open_literals(parsed) else {"where": parsed}
 
@@ -107,7 +114,19 @@ def where_steps(where: object) -> int:
         return len(where)
     if isinstance(where, pc.Expression):
         return _UNKNOWN_STEPS
-    return _ATOM_STEPS * len(where) if isinstance(where, Sized) else 0
+    return _filter_steps(where) if isinstance(where, (list, tuple)) and type(where) is not BoundPredicate else 0
+
+
+def _filter_steps(filters: Sequence[Any]) -> int:
+    """Return the steps of a list of filters, of groups of them, or of one group. Of a long one, they are not counted
+    to the end."""
+    steps = _ATOM_STEPS * len(filters)
+    for part in filters[: INLINE_STEPS // _ATOM_STEPS]:
+        if isinstance(part, list):
+            steps += _filter_steps(part)
+        elif isinstance(part, tuple) and part and isinstance(part[-1], Sized) and not isinstance(part[-1], str):
+            steps += len(part[-1]) // _LITERALS_A_STEP
+    return steps
 
 
 def access_plan(access: Any) -> AccessPlan | None:
@@ -203,6 +222,7 @@ class ScanRequest(NamedTuple):
     columns: ColumnNames | None = None
     keys: Sequence[str] = ()  # names or paths of columns to return after those, whether they are among them or not
     where: Expression | None = None  # the predicate, or None
+    unparsed: object = None  # the predicate, in the form in which it was given, if it is long; or None
     # the predicate in pyarrow's terms, which each version's schema gives a meaning; or None
     unbound: pc.Expression | None = None
     # ``where`` as it was asked, if it has literals that now or the types of columns decide; else None

@@ -94,5 +94,8 @@ async def test_long_predicates_are_compiled_in_threads(
         assert await dataset.count(where) == NUM_FILES
         assert len(await dataset.files(where)) == NUM_FILES
         await dataset.plan(where=where)
+        scan = dataset.scan(where=where)
+        for _ in range(2):  # each stream is a read of its own, by the same scan
+            assert (await asyncio.to_thread(pa.table, scan)).num_rows == NUM_FILES
     assert threading.get_ident() not in threads
     assert threads

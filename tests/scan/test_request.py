@@ -23,9 +23,10 @@ import pytest
 
 import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, QueryError, col
+from asyncpq.decoding import filter as filters
 from asyncpq.expressions import Comparison, tree
 from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalars
-from asyncpq.scan.request import LookupKeys, column_names
+from asyncpq.scan.request import LookupKeys, column_names, predicate
 from tests.parquet_bytes import parquet_bytes
 from tests.reads import ask
 
@@ -315,8 +316,44 @@ async def test_long_predicates_are_converted_and_compiled_in_threads(
             seen.clear()
             monkeypatch.setattr(tree.Atom, "__getattribute__", counted, raising=False)
             assert await file.count(where) == pairs
-            table = await file.read(where=where)
+            tables = [await file.read(where=where), await file.scan(where=where).to_table()]
             monkeypatch.undo()
-            assert table.num_rows == pairs
+            assert [table.num_rows for table in tables] == [pairs, pairs]
             assert seen[True] < pairs, form  # of 2 x 4,000 comparisons, each looked at several times
             assert seen[False] > pairs
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_long_lists_of_values_are_converted_and_hashed_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nested: bool
+) -> None:
+    path, threads = tmp_path / "few.parquet", set[int]()
+    pq.write_table(pa.table({"id": range(100)}), path)
+    where: Any = [("id", "in", list(range(50, 50_000)))]
+    is_in = filters._members
+
+    def noted(values: Any, value_set: pa.Array) -> Any:
+        threads.add(threading.get_ident())
+        return is_in(values, value_set)
+
+    monkeypatch.setattr(filters, "_members", noted)
+    async with asyncpq.open_file(str(path)) as file:
+        assert "unparsed" in predicate([where] if nested else where)
+        assert await file.count([where] if nested else where) == 50
+        assert threads
+        assert threading.get_ident() not in threads
+        assert await file.count([("id", "in", [5, 6])]) == 2
+        assert threading.get_ident() in threads
+
+
+@pytest.mark.parametrize("of", ["file", "dataset"])
+async def test_errors_of_long_predicates_are_raised_when_a_scan_is_entered(tmp_path: Path, of: str) -> None:
+    path = tmp_path / "few.parquet"
+    pq.write_table(pa.table({"id": range(100)}), path)
+    async with asyncpq.Session() as session:
+        file, dataset = await session.open_file(str(path)), await session.open_dataset(str(path))
+        target: Any = file if of == "file" else dataset
+        for wrong, kind in [("is", asyncpq.ExpressionError), ("= 'a' OR nope = 1", asyncpq.QueryError)]:
+            scan = target.scan(where=" OR ".join([f"id = {row}" for row in range(50)]) + f" OR id {wrong}")
+            with pytest.raises(kind):
+                await scan.__aenter__()
