@@ -134,14 +134,14 @@ class DeltaCatalog:
             version = await _version_at(self.version, listing, log)
         else:
             version = listing.latest if self.version is None else self.version
-        segment = listing.segment(version)
+        segment = await asyncio.to_thread(listing.segment, version)
         while True:
             try:
                 state = await log.replay(segment)
             except NotParquetError as error:
                 listing = listing.without(segment.checkpoint)
                 try:
-                    segment = listing.segment(version)
+                    segment = await asyncio.to_thread(listing.segment, version)
                 except (CorruptFileError, InvalidOptionError):
                     error.hint = "The log lacks the commits before this checkpoint: write the checkpoint again."
                     raise error from error.__cause__
@@ -215,8 +215,8 @@ async def _snapshot(state: DeltaState, root: DeltaRoot, version: int) -> DeltaSn
     schema = decode_schema(text, ColumnMapping.of(state.protocol, configuration, shown), shown)
     decoder = _AddDecoder(root, schema, partition_columns)
     data_files = []
-    for number, add in enumerate(state.files.values()):
-        data_files.append(decoder.data_file(add))
+    for number, path in enumerate(list(state.files)):
+        data_files.append(decoder.data_file(state.files.pop(path)))  # objects that the garbage collector walks over
         if number % ACTIONS_PER_TURN == 0:
             await asyncio.sleep(0)
     return DeltaSnapshot(

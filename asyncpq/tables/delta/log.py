@@ -220,7 +220,8 @@ class DeltaLog:
 
     async def listing(self) -> DeltaListing:
         """List the log's folder."""
-        return DeltaListing.of(await self._reader.list_names(self._url("")), f"{self._root.shown}/_delta_log")
+        names = await self._reader.list_names(self._url(""))
+        return await asyncio.to_thread(DeltaListing.of, names, f"{self._root.shown}/_delta_log")
 
     async def replay(self, segment: LogSegment) -> DeltaState:
         """Read the files of ``segment`` and return the state of the table at its version.
@@ -229,7 +230,8 @@ class DeltaLog:
         """
         state = DeltaState()
         commits = await self._contents(segment.commits)
-        if (newest := self._newest_protocol(commits)) is not None:
+        newest = await asyncio.to_thread(self._newest_protocol, commits)
+        if newest is not None:
             check_protocol(newest, self._root.shown)
         sidecars = await self._replay_parts(segment.checkpoint, state, newest is None)
         if await self._replay_parts(sidecars, state, newest is None):

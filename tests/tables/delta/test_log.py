@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
 from asyncpq.tables.delta.files import DeltaRoot
-from asyncpq.tables.delta.log import DeltaLog, _checkpoint_actions
+from asyncpq.tables.delta.log import DeltaListing, DeltaLog, _checkpoint_actions
 from tests.delta_tables import (
     ID,
     DeltaWriter,
     FolderReader,
+    add,
     assert_same_as_duckdb,
     column,
     ids,
@@ -350,3 +352,25 @@ async def test_commits_are_bounded_together(lengths: list[int], fits: bool) -> N
         with pytest.raises(ResourceLimitError, match="max_decoded_bytes=4194304 bytes together"):
             await read
     assert reader.most <= 9 << 20
+
+
+async def test_a_long_log_is_looked_through_off_the_loop(writer: DeltaWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.commit(protocol(), metadata(ID))
+    writer.commit(add("x.parquet", num_rows=1))
+    threads: dict[str, threading.Thread] = {}
+
+    def noting(owner: type, name: str) -> None:
+        inner = getattr(owner, name)
+
+        def noted(*arguments: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return inner(*arguments)
+
+        monkeypatch.setattr(owner, name, staticmethod(noted) if name == "of" else noted)
+
+    noting(DeltaListing, "of")
+    noting(DeltaListing, "segment")
+    noting(DeltaLog, "_newest_protocol")
+    assert len((await snapshot_of(writer.folder)).data_files) == 1
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads.values()
