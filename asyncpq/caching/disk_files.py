@@ -43,6 +43,7 @@ from asyncpq.records import dataclass
 BLOCK_BYTES = 4096  # unit of the usage counts, as in file systems
 TEMPORARY = ".tmp"
 SAMPLE_ENTRIES = 512  # size of a sample; at most a quarter of it is removed
+MOST_EVICTED = 2048  # entries that one write removes, some 0.1 s, and a sample more
 DEAD_WRITER_S = 900.0  # a temporary file older than this has no writer any more
 _SUBFOLDERS = tuple(f"{number:02x}" for number in range(256))
 _NAME_LENGTH = 64
@@ -72,9 +73,9 @@ def blocks(size: int) -> int:
 
 
 def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
-    """Remove the least recently used entries until the folder has at most ``limit_bytes`` bytes; with ``once``, remove
-    entries of one sample of sub-folders only. ``folder`` is a file descriptor. Removes nothing while another process or
-    thread trims the folder."""
+    """Remove the least recently used entries until the folder has at most ``limit_bytes`` bytes, or about
+    :data:`MOST_EVICTED` are removed; with ``once``, remove entries of one sample of sub-folders only. ``folder`` is a
+    file descriptor. Removes nothing while another process or thread trims the folder."""
     evicted = 0
     with _evictor(folder) as alone:
         if alone:
@@ -87,7 +88,7 @@ def trim(folder: int, limit_bytes: int, *, once: bool = False) -> Trimmed:
             excess = sum(usage.values()) - limit
             removed = _remove_oldest(folder, sample, excess + max(limit, 0) // 16 if excess > 0 else 0, usage)
             evicted += removed
-            if once or not removed:
+            if once or not removed or evicted >= MOST_EVICTED:
                 break
         return Trimmed(sum(usage.values()) * BLOCK_BYTES, evicted)
 
@@ -301,8 +302,11 @@ class EntryFolder:
                     if scan and self._holds(folder, key):
                         continue
                     size = HEADER_BYTES + len(value)
-                    if size <= self._largest_bytes and self._make_room(folder, size, outcome):
-                        self._write(folder, key, self._codec.encode(key, value), scan)
+                    if size > self._largest_bytes:
+                        continue
+                    if not self._make_room(folder, size, outcome):
+                        break  # the next write goes on trimming a folder that has far too much
+                    self._write(folder, key, self._codec.encode(key, value), scan)
         except OSError as error:
             outcome.error = error
             if error.errno in _FULL:

@@ -8,10 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from asyncpq.caching import disk_files
 from asyncpq.caching.disk_files import EntryFolder, Outcome
 from asyncpq.caching.entry_format import EntryCodec
 from asyncpq.options import MIB
@@ -109,3 +111,21 @@ Folder.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
 TestFolder = Folder.TestCase
+
+
+def test_a_folder_that_has_far_too_much_is_trimmed_by_many_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the budget of 200,000 entries kept one write for 16 s."""
+    monkeypatch.setattr(disk_files, "MOST_EVICTED", 8)
+    monkeypatch.setattr(disk_files, "SAMPLE_ENTRIES", 16)
+    path, codec = tmp_path / "cache", EntryCodec(None)
+    keys = [bytes([number]) * 32 for number in range(200)]
+    EntryFolder(str(path), MIB, codec).write_many(dict.fromkeys(keys, b"value"))
+    smaller, new = EntryFolder(str(path), 100 * disk_files.BLOCK_BYTES, codec), {b"n" * 32: b"new", b"m" * 32: b"new"}
+    evicted: list[int] = []
+    while smaller.read_many(list(new), Outcome([None, None])).values != [b"new", b"new"]:
+        evicted.append(smaller.write_many(new).evicted)
+        assert evicted[-1] <= 8 + 16 // 4 + 1, "those of a sample more"
+    assert len(evicted) > 5
+    assert held_bytes(path) <= 100 * disk_files.BLOCK_BYTES
