@@ -151,6 +151,7 @@ async def run_lake(workload: str, port: int, index: str) -> dict[str, Any]:
     async with asyncpq.Session({"s3": options}) as session:  # loads modules
         small = await session.open_dataset(f"{url}day=000003/", index=False)
         await small.lookup({"id": 5})
+        await session.build_index(f"{url}day=000003/", [Bounds("id")], at=f"{index}-of-a-folder")
     async with asyncpq.Session({"s3": options}) as session:
         keys = {"day": 3, "id": 5}
         if workload == "build":

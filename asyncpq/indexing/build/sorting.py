@@ -167,8 +167,9 @@ class ExternalSort:
         self._pending_bytes = 0
 
     def is_filled_by(self, rows: pa.Table) -> bool:
-        """Whether adding ``rows`` sorts and writes a run, which takes long."""
-        return self._pending_bytes + int(rows.nbytes) >= self._run_bytes
+        """Whether adding ``rows`` takes long: it joins small tables, or sorts and writes a run."""
+        joins = len(self._small) + 1 == _SMALL_TABLES
+        return joins or self._pending_bytes + int(rows.nbytes) >= self._run_bytes
 
     def add(self, rows: pa.Table) -> None:
         """Add rows of the index table, in any order."""
