@@ -151,7 +151,7 @@ class ScanPlanner:
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
         if self.request.unparsed is not None:
             parsed = await source.runtime.in_thread(partial(parsed_predicate, self.request.unparsed))
-            self.request = self.request._replace(unparsed=None, **parsed)
+            self.request = self.request._replace(unparsed=None)._replace(**parsed)
         began = min(since, time.monotonic())
         if self.version is None:
             self.version = await source.version(RequestContext(metrics, scan))
