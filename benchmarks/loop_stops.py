@@ -14,6 +14,7 @@ import asyncio
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ COLUMNS = 20_000
 PAGES = 10_000
 ROW_GROUPS = 5_000
 LOOKUPS = 2_000
+MANY_FILES = 10_000
 LIMIT_S = 0.02
 FILES = (
     "a million keys",
@@ -47,6 +49,7 @@ FILES = (
     "2,000 lookups",
     "64 lookups without page index",
     "8,000 pairs",
+    "10,000 files",
 )
 LAKES = ("open", "first lookup", "lookup", "build", "refresh", "count")
 NAMES = ("longest, ms", "over 20 ms", "longest turn, CPU ms", "ms", "CPU ms", "memory, MiB")
@@ -102,8 +105,13 @@ async def measured(figures: dict[str, Any]) -> AsyncIterator[None]:
 
 
 def write_file(workload: str, path: Path) -> None:
-    """Write the file of a workload."""
-    if "column" in workload:
+    """Write the file, or the folder of files, of a workload."""
+    if "files" in workload:
+        path.mkdir()
+        pq.write_table(pa.table({"id": range(100)}), path / "0.parquet")
+        for number in range(1, MANY_FILES):
+            os.link(path / "0.parquet", path / f"{number}.parquet")
+    elif "column" in workload:
         table = pa.table({"id": pa.array(range(1000)), **{f"c{number}": range(1000) for number in range(COLUMNS - 1)}})
         pq.write_table(table, path, row_group_size=500, write_page_index=True)
     elif "pages" in workload:
@@ -120,12 +128,12 @@ def write_file(workload: str, path: Path) -> None:
 
 
 async def run_file(workload: str, path: str) -> dict[str, Any]:
-    """Run a workload on one file; return its figures."""
+    """Run a workload on one file, or a folder of files; return its figures."""
     figures: dict[str, Any] = {}
     keys = {"id": list(range(0, 2 * KEYS, 2))}
     few = [{"id": key} for key in range(0, 2 * KEYS, 2 * KEYS // LOOKUPS)]
     pairs = [[("id", "=", key), ("v", "=", key)] for key in range(8000)]
-    reads: dict[str, Callable[[asyncpq.File], Awaitable[Any]]] = {
+    reads: dict[str, Callable[[Any], Awaitable[Any]]] = {
         "a million keys": lambda file: file.lookup(keys),
         "with_keys=True": lambda file: file.lookup(keys, with_keys=True),
         "20,000 columns": lambda file: file.lookup({"id": 77}),
@@ -133,14 +141,16 @@ async def run_file(workload: str, path: str) -> dict[str, Any]:
         "5,000 row groups": lambda file: file.read(),
         "2,000 lookups": lambda file: asyncio.gather(*[file.lookup(key) for key in few]),
         "64 lookups without page index": lambda file: asyncio.gather(*[file.lookup(key) for key in few[:64]]),
-        "8,000 pairs": lambda file: file.read(where=pairs),
+        "8,000 pairs": lambda file: file.scan(where=pairs).to_table(),
+        "10,000 files": lambda dataset: dataset.count(),
     }
     async with asyncpq.Session() as session:
-        await (await session.open_file(path)).lookup({"id": [5, 6]}, columns=["id"], with_keys=True)  # loads modules
+        one = os.path.join(path, "0.parquet") if "files" in workload else path
+        await (await session.open_file(one)).lookup({"id": [5, 6]}, columns=["id"], with_keys=True)  # loads modules
     async with asyncpq.Session() as session:
-        file = await session.open_file(path)
+        target = await (session.open_dataset(path) if "files" in workload else session.open_file(path))
         async with measured(figures):
-            await reads[workload](file)
+            await reads[workload](target)
     return figures
 
 
@@ -202,7 +212,7 @@ def main() -> None:
                 path = Path(folder) / workload.replace(" ", "-")
                 write_file(workload, path)
                 show(workload, [str(path)])
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         if set(arguments.workloads).isdisjoint(LAKES):
             return
         lake = [str(arguments.files), "100", str(arguments.first_byte_ms)]

@@ -46,9 +46,11 @@ class KnownVersion:
 class Spans:
     """Byte ranges of one version of an object that are held in memory, so reading them needs no request."""
 
+    __slots__ = ("_pieces", "_starts", "weight")
+
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._pieces: list[bytes] = []
+        self._starts: Sequence[int] = ()
+        self._pieces: Sequence[bytes] = ()
         self.weight: int = 0
 
     def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
@@ -141,6 +143,18 @@ class ObjectVersion:
         can_validate: whether the store can tell if the object still has this version.
     """
 
+    __slots__ = (
+        "can_validate",
+        "digest",
+        "kept_chunks",
+        "observed_at",
+        "size",
+        "spans",
+        "tail_key",
+        "url",
+        "validator",
+    )
+
     def __init__(
         self,
         *,
@@ -170,6 +184,31 @@ class ObjectVersion:
 
 class FileVersion(ObjectVersion):
     """The footer of one version of an object, and values derived from the footer."""
+
+    __slots__ = (
+        "_decoded_digest",
+        "_derived",
+        "_derived_weight",
+        "_learnt",
+        "_original",
+        "_other_unit",
+        "_recent",
+        "_recent_weight",
+        "all_rows",
+        "arrow_schema_checked",
+        "chunks",
+        "decryption",
+        "drops",
+        "footer",
+        "footer_start",
+        "has_grown",
+        "kept_weight",
+        "leaves",
+        "made",
+        "metadata",
+        "padded_chunks",
+        "valid_chunks",
+    )
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from asyncpq.errors import (
@@ -350,9 +351,14 @@ def _column_orders(reader: CompactReader) -> tuple[ColumnOrder, ...]:
     order = _ORDERS.get(first)
     if order is not None and element_type == STRUCT and reader.data.startswith(first * length, reader.pos):
         reader.pos += len(first) * length
-        return (order,) * length
+        return _same(order, length)
     reader.pos, reader.elements_left = at, reader.elements_left + length
     return tuple([_order(union) for union in _structs(reader.value(LIST))])
+
+
+@lru_cache(maxsize=16)
+def _same(order: ColumnOrder, length: int) -> tuple[ColumnOrder, ...]:
+    return (order,) * length
 
 
 def _order(union: Fields) -> ColumnOrder:

@@ -45,6 +45,7 @@ _METADATA_ID: Final = 3
 _INDEX_IDS: Final = (4, 5, 6, 7)
 _CRYPTO_ID: Final = 8
 
+_FEW_COLUMNS: Final = 16
 _FEW_CHUNKS: Final = 320  # skipping so many field by field takes as long as compiling the pattern
 _MANY_CHUNKS: Final = 500  # of a row group: then learning their forms pays
 _num_read = 0  # chunks of all footers of the process
@@ -82,7 +83,8 @@ def locate_structs(reader: CompactReader, expected: int, alike: AlikeChunks | No
     for _ in range(length):
         _pass_struct(reader)
         positions.append(reader.pos)
-    return positions
+    # of many small files: the garbage collector walks over arrays, not over tuples of numbers
+    return tuple(positions) if length <= _FEW_COLUMNS else positions
 
 
 def _pass_struct(reader: CompactReader) -> None:
