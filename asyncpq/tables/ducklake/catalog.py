@@ -294,8 +294,7 @@ class DuckLakeSnapshot:
                 with _rows_of(self._catalog):
                     self._bounds[name] = await _in_thread(self._load_bounds, self._leaves[name])
             if missing:
-                bounded = (self._bounded(key, file) for key, file in self._files.items())
-                self._given = (*bounded, *self._inlined)
+                self._given = await asyncio.to_thread(self._all_bounded)
         return self._given
 
     def _data_files(self, types: Mapping[int, str]) -> dict[int, DataFile]:
@@ -318,6 +317,10 @@ class DuckLakeSnapshot:
                 fields=fields,
             )
         return files
+
+    def _all_bounded(self) -> Sequence[DataFile]:
+        bounded = (self._bounded(key, file) for key, file in self._files.items())
+        return (*bounded, *self._inlined)
 
     def _bounded(self, key: int, file: DataFile) -> DataFile:
         bounds = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from sqlalchemy.dialects import registry
 
 import asyncpq
 from asyncpq import DuckLakeTable, col
+from asyncpq.tables.ducklake.catalog import DuckLakeSnapshot
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
 from tests.predicates import oracle
@@ -245,6 +247,22 @@ async def test_a_float_bound_from_before_a_promotion(lake: Lake) -> None:
     lake.sql("CREATE TABLE t AS SELECT 0.1::FLOAT AS f FROM range(3)", "ALTER TABLE t ALTER f TYPE DOUBLE")
     async with asyncpq.Session() as session:  # DuckDB 1.5 prunes these rows: its text "0.1" is less as a double
         assert (await read(session, lake.table("t"), col("f") > 0.1)).num_rows == 3
+
+
+async def test_bounds_are_given_to_files_off_the_loop(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.sql("CREATE TABLE t AS SELECT 1 AS id")
+    threads = set[threading.Thread]()
+    bounded = DuckLakeSnapshot._bounded
+
+    def noted(*arguments: Any) -> Any:
+        threads.add(threading.current_thread())
+        return bounded(*arguments)
+
+    monkeypatch.setattr(DuckLakeSnapshot, "_bounded", noted)
+    async with asyncpq.Session() as session:
+        assert (await read(session, lake.table("t"), col("id") == 1)).num_rows == 1
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 async def test_files_are_ruled_out_and_the_catalog_is_asked_once(lake: Lake) -> None:
