@@ -176,16 +176,19 @@ async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -
 
     The commits' timestamps may go back: a version then counts as committed 1 ms after the one before it.
     """
+    versions = await asyncio.to_thread(sorted, listing.commits)
+    stamps = await log.commit_times(versions)
+    return await asyncio.to_thread(_newest_at, time, versions, stamps, listing.url)
+
+
+def _newest_at(time: dt.datetime, versions: Sequence[int], stamps: Sequence[Any], url: str) -> int:
     latest_ms = (time - EPOCH_UTC) // dt.timedelta(milliseconds=1)
-    versions = sorted(listing.commits)
-    infos = await log.commit_infos([f"{version:020}.json" for version in versions])
     chosen, previous_ms = None, -(1 << 63)
-    for version, info in zip(versions, infos, strict=True):
-        stamp = info.get("inCommitTimestamp", info.get("timestamp"))
+    for version, stamp in zip(versions, stamps, strict=True):
         if type(stamp) is not int:
             raise InvalidOptionError(
                 f"no version is known for {time}: commit {version} has no timestamp",
-                url=listing.url,
+                url=url,
                 hint="Pass a version number.",
             )
         previous_ms = max(stamp, previous_ms + 1)
@@ -193,9 +196,7 @@ async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -
             break
         chosen = version
     if chosen is None:
-        raise InvalidOptionError(
-            f"all commits in the log are newer than {time}", url=listing.url, hint="Choose a later time."
-        )
+        raise InvalidOptionError(f"all commits in the log are newer than {time}", url=url, hint="Choose a later time.")
     return chosen
 
 

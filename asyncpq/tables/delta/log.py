@@ -134,8 +134,11 @@ class DeltaListing:
                 url=self.url,
                 hint="Choose a version at or after the oldest checkpoint in the log.",
             )
-        names = tuple(f"{number:020}.json" for number in needed)
-        return LogSegment(self.checkpoints.get(base, ()), names)
+        return LogSegment(self.checkpoints.get(base, ()), tuple(map(_commit_name, needed)))
+
+
+def _commit_name(version: int) -> str:
+    return f"{version:020}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +260,17 @@ class DeltaLog:
                     return protocols[-1]
         return None
 
-    async def commit_infos(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Read the ``commitInfo`` of each named commit; an empty mapping for a commit without ``commitInfo``."""
-        chosen: list[Mapping[str, Any]] = []
-        for name, content in await self._contents(names):
-            infos = (action["commitInfo"] for action in self._actions(name, content) if "commitInfo" in action)
-            chosen.append(next((info for info in infos if isinstance(info, dict)), {}))
-        return chosen
+    async def commit_times(self, versions: Sequence[int]) -> list[Any]:
+        """Read when each version was committed: its ``inCommitTimestamp``, else its ``timestamp``, as its commit says;
+        None where it does not."""
+        names = await asyncio.to_thread(lambda: [_commit_name(version) for version in versions])
+        contents = await self._contents(names)
+        return await asyncio.to_thread(lambda: [self._time(name, content) for name, content in contents])
+
+    def _time(self, name: str, content: bytes) -> Any:
+        infos = (action["commitInfo"] for action in self._actions(name, content) if "commitInfo" in action)
+        info = next((info for info in infos if isinstance(info, dict)), {})
+        return info.get("inCommitTimestamp", info.get("timestamp"))
 
     def _url(self, name: str) -> str:
         return self._root.join(f"_delta_log/{name}")

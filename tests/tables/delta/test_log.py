@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
+from asyncpq.tables.delta import catalog
 from asyncpq.tables.delta.files import DeltaRoot
 from asyncpq.tables.delta.log import DeltaListing, DeltaLog, _checkpoint_actions
 from tests.delta_tables import (
@@ -355,11 +357,11 @@ async def test_commits_are_bounded_together(lengths: list[int], fits: bool) -> N
 
 
 async def test_a_long_log_is_looked_through_off_the_loop(writer: DeltaWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer.commit(protocol(), metadata(ID))
-    writer.commit(add("x.parquet", num_rows=1))
+    writer.commit({"commitInfo": {"timestamp": 1}}, protocol(), metadata(ID))
+    writer.commit({"commitInfo": {"timestamp": 2}}, add("x.parquet", num_rows=1))
     threads: dict[str, threading.Thread] = {}
 
-    def noting(owner: type, name: str) -> None:
+    def noting(owner: Any, name: str) -> None:
         inner = getattr(owner, name)
 
         def noted(*arguments: Any) -> Any:
@@ -371,6 +373,8 @@ async def test_a_long_log_is_looked_through_off_the_loop(writer: DeltaWriter, mo
     noting(DeltaListing, "of")
     noting(DeltaListing, "segment")
     noting(DeltaLog, "_newest_protocol")
-    assert len((await snapshot_of(writer.folder)).data_files) == 1
-    assert len(threads) == 3
+    noting(DeltaLog, "_time")
+    noting(catalog, "_newest_at")
+    assert len((await snapshot_of(writer.folder, dt.datetime.now(dt.UTC))).data_files) == 1
+    assert len(threads) == 5
     assert threading.main_thread() not in threads.values()
