@@ -199,10 +199,10 @@ def test_small_tables_are_joined(tmp_path: Path) -> None:
     count = 10 * sorting._SMALL_TABLES + 5
     with ExternalSort(_KEYS, 1 << 30, tmp_path) as sort:
         for number in reversed(range(count)):
-            table, held = _table([(number.to_bytes(4, "big"), number, 0, 1)]), len(sort._pending)
-            long = sort.is_filled_by(table)
+            table, joined = _table([(number.to_bytes(4, "big"), number, 0, 1)]), len(sort._pending)
+            takes_long = sort.is_filled_by(table)
             sort.add(table)
-            assert long == (len(sort._pending) > held), "the event loop does not join them"
+            assert takes_long == (len(sort._pending) > joined), "the event loop does not join them"
         held = [*sort._pending, *sort._small]
         assert len(held) <= 10 + sorting._SMALL_TABLES
         assert max(len(table.column(0).chunks) for table in held) == 1
