@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import signal
-import socket
 import threading
 import time
 import weakref
