@@ -116,10 +116,34 @@ class _Bridge(_PlainWith, Generic[A]):
         )
 
 
-def _bridged(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Bridge[A], P], T]:
-    """Return the blocking form of an async method, with the same name, arguments and documentation."""
+#: What the text of an asynchronous method says, and what the text of its blocking form says instead.
+_WORDS: Final = (
+    ("async with file.scan(...) as scan: async for batch in scan", "for batch in file.scan(...)"),
+    ("async with dataset.scan(...) as scan: async for batch in scan", "for batch in dataset.scan(...)"),
+    ("async with ", "with "),
+    ("async for ", "for "),
+    ("await ", ""),
+)
 
-    @wraps(method)
+
+def _like(method: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that gives a function the name, arguments and text of ``method``, as they are without an
+    event loop."""
+
+    def named(call: Callable[P, T]) -> Callable[P, T]:
+        made = cast("Callable[P, T]", wraps(method)(call))
+        if made.__doc__ is not None:  # as with python -OO
+            for asynchronous, blocking in _WORDS:
+                made.__doc__ = made.__doc__.replace(asynchronous, blocking)
+        return made
+
+    return named
+
+
+def _bridged(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Bridge[A], P], T]:
+    """Return the blocking form of an async method, with the same name and arguments."""
+
+    @_like(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> T:
         return self._portal.call(method(self.asynchronous, *args, **kwargs))
 
@@ -129,10 +153,10 @@ def _bridged(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Cal
 def _scanning(
     method: Callable[Concatenate[A, P], T], kind: Callable[[Portal, Callable[[], T]], B]
 ) -> Callable[Concatenate[_Bridge[A], P], B]:
-    """Return the blocking form of the method ``scan``, with the same arguments and documentation. ``kind`` is the
-    class of its result, such as :class:`BlockingScan`."""
+    """Return the blocking form of the method ``scan``, with the same arguments. ``kind`` is the class of its result,
+    such as :class:`BlockingScan`."""
 
-    @wraps(method)
+    @_like(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> B:
         return kind(self._portal, lambda: method(self.asynchronous, *args, **kwargs))
 
@@ -148,7 +172,7 @@ def _opening(
     Arguments may be blocking objects, such as an index.
     """
 
-    @wraps(method)
+    @_like(method)
     def call(self: _Bridge[AsyncSession], *args: P.args, **kwargs: P.kwargs) -> B:
         work = cast("Callable[..., Coroutine[Any, Any, T]]", method)
         inner = {name: _inner(value) for name, value in kwargs.items()}

@@ -143,7 +143,8 @@ class Dataset(EnteredAsync):
         """Describe the dataset: its files with their sizes, schema, partitions and indexes, and the layout of the first
         file as :meth:`asyncpq.File.inspect` describes it.
 
-        No other file is opened. The result is a dict of JSON values (docs/cli.md).
+        No other file is opened. The result is a dict of JSON values with the keys of
+        :class:`asyncpq.reports.documents.DatasetInspection`, with ``explain()`` as text.
 
         Args:
             pages: as in :meth:`asyncpq.File.inspect`.
@@ -173,7 +174,8 @@ class Dataset(EnteredAsync):
             columns: as in :meth:`asyncpq.File.lint`.
 
         Returns:
-            The findings as a dict of JSON values (docs/cli.md), with ``explain()`` as text, and a list in notebooks.
+            The findings as a dict of JSON values with the keys of :class:`asyncpq.reports.documents.Lint`, with
+            ``explain()`` as text, and a list in notebooks.
 
         Raises:
             ColumnNotFoundError: the dataset does not have one of the columns.
@@ -213,11 +215,11 @@ class Dataset(EnteredAsync):
             ordered: whether files come in order; if False, in the order they become ready, each with its rows in order.
 
         Returns:
-            A scan, to be used as ``async with dataset.scan(...) as scan: async for batch in scan``.
+            A scan, used as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
         Raises:
-            ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's columns. Errors of a
-                long ``where`` are raised when the scan is entered.
+            ExpressionError, ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's
+                columns.
         """
         size = whole_number("batch_size", batch_size, 1) or DEFAULT_BATCH_SIZE
         if where_steps(where) <= INLINE_STEPS:

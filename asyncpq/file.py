@@ -184,13 +184,14 @@ class File(EnteredAsync):
     async def inspect(self, *, pages: bool = True, page_bounds: Sequence[str] = ()) -> InspectionReport[Inspection]:
         """Describe the file's layout: schema, row groups, pages, indexes, Bloom filters, encodings, sizes, order.
 
-        The result is a dict of JSON values (docs/cli.md), with ``explain()`` as text, and the page map in notebooks. A
-        damaged index is reported as absent, and named under ``fallbacks``.
+        The result is a dict of JSON values with the keys of :class:`asyncpq.reports.documents.Inspection`, with
+        ``explain()`` as text, and the page map in notebooks. A damaged index is reported as absent, and named under
+        ``fallbacks``.
 
         Args:
             pages: fetch the page indexes of all columns, in as few requests as possible. Without them the result has no
                 pages, and the order of columns is shown by statistics of row groups alone.
-            page_bounds: columns whose pages are listed with their min and max.
+            page_bounds: columns whose pages are listed with their min and max; no effect with ``pages=False``.
 
         Raises:
             ColumnNotFoundError, AmbiguousColumnError: a name of ``page_bounds`` is not that of one column.
@@ -213,8 +214,8 @@ class File(EnteredAsync):
     async def lint(self, columns: Sequence[str] | None = None) -> LintReport:
         """Find the properties of the file's layout that make lookups slow, with the saving that each cure would bring.
 
-        The result is a dict of JSON values (docs/cli.md), with ``explain()`` as text, and a list in notebooks. Savings
-        are those of a lookup of one row with all columns.
+        The result is a dict of JSON values with the keys of :class:`asyncpq.reports.documents.Lint`, with ``explain()``
+        as text, and a list in notebooks. Savings are those of a lookup of one row with all columns.
         Where statistics do not show the order of a key column, its values are read, up to 32 MiB.
 
         Args:
@@ -247,17 +248,17 @@ class File(EnteredAsync):
         """Stream matching rows in file order.
 
         Args:
-            columns, where, access: see the class.
-            limit: at most this many rows.
-            batch_size: at most this many rows in a batch.
-            read_dictionary: see the class.
+            columns, where, access, read_dictionary: see :class:`asyncpq.File`.
+            limit: maximum number of rows; None: all matching rows.
+            batch_size: maximum number of rows in a batch.
 
         Returns:
-            A scan, to be used as ``async with file.scan(...) as scan: async for batch in scan``.
+            A scan, used as ``async with file.scan(...) as scan: async for batch in scan``.
 
         Raises:
-            ColumnNotFoundError, PredicateTypeError, ...: raised when the scan is entered, if the arguments do not fit.
-            ExpressionError: ``where`` is no predicate; of a long one, raised when the scan is entered.
+            ExpressionError: ``where`` is not a predicate; raised by this call.
+            ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the file; raised when the read
+                begins, before its first batch.
         """
         return self._scan("scan", columns, predicate(where), access, limit, batch_size, read_dictionary)
 
@@ -291,10 +292,9 @@ class File(EnteredAsync):
         Args:
             keys: for each key column its value, or a list of values. Lists of several columns are paired
                 by position. Null and NaN match nothing.
-            columns, access: see the class.
+            columns, access, read_dictionary: see :class:`asyncpq.File`.
             with_keys: add the int64 column ``key_position``: the position of the key that a row
                 matches, one row for each pair of row and key.
-            read_dictionary: see the class.
 
         Returns:
             The rows in file order, duplicates in the file included; a key that matches no row adds no row.
@@ -322,9 +322,10 @@ class File(EnteredAsync):
     async def take(
         self, rows: Sequence[int], columns: Sequence[str | int] | None = None, *, read_dictionary: Sequence[str] = ()
     ) -> pa.Table:
-        """Return the rows with the row numbers ``rows``, in the order of ``rows``, duplicates included.
+        """Return the rows with the row numbers ``rows``, from 0, in the order of ``rows``, duplicates included.
 
-        The read never starts again on a changed object, since row numbers belong to one version.
+        The read never starts again on a changed object, since row numbers belong to one version. ``columns`` and
+        ``read_dictionary``: see :class:`asyncpq.File`.
 
         Raises:
             RowIndexError: a number is negative or not less than ``num_rows``.
@@ -371,6 +372,10 @@ class File(EnteredAsync):
         Args:
             columns, where, access, limit: as in :meth:`scan`.
             lookup: the ``keys`` of a :meth:`lookup` to plan, instead of ``where``.
+
+        Raises:
+            InvalidOptionError: both ``lookup`` and ``where`` are given.
+            AsyncpqError: the errors of :meth:`scan`, all raised by this call.
         """
         names = column_names(columns)
         if lookup is not None:
@@ -414,7 +419,8 @@ class File(EnteredAsync):
             layouts: fetch all page indexes of the file after the read, so that the report can be drawn.
 
         Returns:
-            The report: ``explain()`` is its text, ``to_dict()`` its JSON document. The rows are not in it.
+            The report: ``explain()`` is its text, ``to_dict()`` its JSON document, a dict with the keys of
+            :class:`asyncpq.reports.documents.Why`. The rows are not in it.
 
         Raises:
             InvalidOptionError: ``lookup`` and ``where`` are given, or ``count`` with others than ``where``.

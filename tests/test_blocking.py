@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,6 +63,20 @@ def test_help_explains_every_attribute(name: str) -> None:
     for attribute, value in attributes.items():
         assert inspect.getdoc(value), attribute
         assert inspect.getdoc(value) != type(value).__doc__, attribute
+
+
+@pytest.mark.parametrize("name", asyncpq.blocking.__all__)
+def test_no_text_of_a_blocking_method_tells_its_caller_to_await(name: str) -> None:
+    opened = getattr(asyncpq.blocking, name)
+    for attribute in (name for name in dir(opened) if not name.startswith("_")):
+        text = inspect.getdoc(getattr(opened, attribute)) or ""
+        assert not re.search(r"await|async (with|for)|asyncio", text), attribute
+
+
+def test_help_of_a_blocking_scan_shows_the_plain_loop() -> None:
+    assert "for batch in file.scan(...)``" in (inspect.getdoc(asyncpq.blocking.File.scan) or "")
+    assert "for batch in dataset.scan(...)``" in (inspect.getdoc(asyncpq.blocking.Dataset.scan) or "")
+    assert "async with file.scan(...) as scan" in (inspect.getdoc(asyncpq.File.scan) or "")
 
 
 def test_attributes_are_read_only(tmp_path: Path) -> None:
