@@ -72,10 +72,15 @@ PIECES: Final = pa.schema(
 
 
 class BuildStep:
-    """A step of an index build: tasks call it with an iterator of record batches, and it yields batches. Picklable.
+    """A step of an index build, for an engine that moves rows between its tasks. Picklable.
+
+    :func:`asyncpq.distributed.build_in_steps` makes the steps, and passes them to the engine's
+    :class:`asyncpq.distributed.BuildSteps`. The engine calls ``step(batches)`` in its tasks, as Spark's ``mapInArrow``
+    does: with an iterator of the record batches that the task has. The step yields batches. Rows may come in any order,
+    and may be spread over tasks in any way, unless they have the column "bin": then rows of one bin go to one task.
 
     Attributes:
-        FILES_NUMBER: number of the index table "files" among the tables of the index.
+        FILES_NUMBER: the value of the column "part" (number of an index table) in pieces of the index table "files".
         input: names of the columns that the step needs; empty: all.
         output: schema of the batches that the step yields.
     """
@@ -86,7 +91,7 @@ class BuildStep:
 
     @property
     def num_bins(self) -> int:
-        """Number of groups of input rows, by the column "bin": one task gets a whole group. 1 without that column."""
+        """Number of bins: the values of the input column "bin" are 0 to ``num_bins - 1``. 1 without that column."""
         return 1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

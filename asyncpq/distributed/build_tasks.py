@@ -32,7 +32,7 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.distributed import build_steps
 from asyncpq.distributed.build_steps import CollectFiles, CutPieces, WriteSegments, one_row, order_in
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
+from asyncpq.distributed.worker_sessions import WorkerSettings, run_on_worker, worker_options
 from asyncpq.errors import (
     InvalidOptionError,
     ObjectChangedError,
@@ -87,29 +87,31 @@ class BuildSteps(Protocol):
     """
 
     async def pieces(self, collecting: CollectFiles, tasks: Sequence[bytes]) -> pa.Table:
-        """Read the files in tasks. Return all pieces, without payloads (the encoded index rows) except those of the
-        index table "files".
+        """Read the files in tasks. Return all pieces: rows of the schema ``collecting.output``, whose "payload" (the
+        encoded index rows) may be null unless "part" is :attr:`BuildStep.FILES_NUMBER`.
 
         Args:
-            collecting: the :class:`BuildStep` that tasks call with batches of the columns "id" (number of the task) and
-                "payload" (its files).
+            collecting: the :class:`BuildStep` that tasks call with batches of the columns "id" (int32, number of the
+                task) and "payload" (binary, its item of ``tasks``).
             tasks: the encoded files of each task.
         """
 
     async def payloads(self) -> pa.Table:
-        """Return the pieces of all index tables but "files", with payloads (the encoded index rows)."""
+        """Return the pieces of all index tables but "files": at least the columns "task", "part", "digest" and
+        "payload" (the encoded index rows) of :meth:`pieces`."""
 
     async def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
         """Write all index tables but "files" in tasks; return descriptions of the written segments.
 
         Args:
-            cutting: the :class:`BuildStep` that tasks call with their pieces; it yields rows with the column "bin".
-            writing: the :class:`BuildStep` that tasks call with all rows of one or more bins.
+            cutting: the :class:`BuildStep` that tasks call with these pieces; it yields rows with the column "bin".
+            writing: the :class:`BuildStep` that tasks then call with all rows of one or more bins. Its rows are the
+                result.
             num_bytes: bytes of all payloads.
         """
 
     async def close(self) -> None:
-        """Free the pieces. Called once, also after an error."""
+        """Free the pieces. Called once, also after an error, last of all methods."""
 
 
 @dataclass(eq=False)
@@ -509,7 +511,7 @@ async def build_index(
         steps = partial(StoredSteps, run, runtime_of(session), f"{folder.rstrip('/')}/pieces-{uuid.uuid4().hex}/")
         # `runtime` may have a table's own storage options
         own = {**runtime.storage_options, **runtime_of(session).storage_options}
-        settings = replace(WorkerOptions.of(runtime), storage_options=own) if worker is None else worker
+        settings = replace(worker_options(runtime), storage_options=own) if worker is None else worker
         return TaskExecutor(settings, steps, url, runtime, backend, operation, building)
 
     return await index_opening.build(

@@ -48,12 +48,13 @@ STORED_OTHERWISE: Final = "a file stores columns otherwise than the dataset has 
 @dataclass(frozen=True, kw_only=True)
 class EngineRules:
     """Rules by which an engine matches the columns of files to those of a dataset. Picklable and hashable. ``rules`` of
-    :class:`EngineScan` and :class:`EngineFiles` takes them. A subclass may override :attr:`zoneless_is_utc`,
-    :meth:`key`, :meth:`is_whole`, :meth:`of_file` and :meth:`facts`; asyncpq calls the other methods.
+    :class:`EngineScan` and :class:`EngineFiles` takes them. asyncpq calls its methods, on the planner and on workers;
+    a subclass may override all of them but :meth:`find`.
 
     Attributes:
         case_sensitive: whether names that differ in case are different columns.
-        ambiguous_hint: hint of the AmbiguousColumnError if several columns match one name; None for none.
+        ambiguous_hint: a sentence on what the user can do if several columns of a file match one name: ``hint`` of the
+            AmbiguousColumnError; None for none. A subclass may set it.
     """
 
     case_sensitive: bool = True
@@ -62,11 +63,12 @@ class EngineRules:
     @property
     def zoneless_is_utc(self) -> bool:
         """Whether a file's timestamps without a time zone may be read as a column of UTC timestamps, and the other way
-        round."""
+        round. False in this class."""
         return False
 
     def key(self, name: str) -> str:
-        """Return the form of a column name that is compared: equal for names of the same column."""
+        """Return the form of a column name that is compared: equal for names of the same column. In this class the
+        name, in lower case unless ``case_sensitive``."""
         return name if self.case_sensitive else name.lower()
 
     def find(self, names: Sequence[str], wanted: str) -> int | None:
@@ -82,118 +84,19 @@ class EngineRules:
         return places[0] if places else None
 
     def is_whole(self, dtype: pa.DataType) -> bool:
-        """Return whether all parts of a nested column of this type in the dataset are read as a file has them."""
+        """Return whether a nested column of this type in the dataset is read with all fields that a file has in it, for
+        :meth:`EngineScan.converter`; if not, only with those of the type. False in this class."""
         return False
 
     def of_file(self, footer: FooterFacts) -> Hashable:
         """Return what :meth:`EngineScan.converter` must know of a file beside its types, such as its writer: a hashable
-        value, equal for files that are converted alike. None in this class."""
+        and picklable value, equal for files that are converted alike. None in this class."""
         return None
 
     def facts(self, footer: FooterFacts) -> frozenset[str]:
         """Return facts about a file, as texts that the engine defines; :attr:`ScanTasks.facts` is the union of those of
         all files with rows to read. Empty in this class."""
         return frozenset()
-
-    def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
-        """Return an object that makes the request for each file of a read. ``are_planned``: the files are those of a
-        plan; a file without its planned rows raises ObjectChangedError."""
-        return EngineRequests(state, request, self, are_planned=are_planned)
-
-    # -- conditions -------------------------------------------------------------------------------
-
-    def condition_on(self, where: Expression | None, schema: pa.Schema, own: pa.Schema) -> Expression | None:
-        """Return the part of the condition ``where``, on the columns of ``schema``, that can be evaluated on a file or
-        index with the columns ``own``.
-
-        The result is true for all rows for which ``where`` is true. None if no part can be, or ``where`` is None.
-        """
-
-        def atom(expr: Atom) -> Expression | None:
-            for name in columns(expr):
-                asked, have = type_of(schema, name), type_of(own, name)
-                if asked is None or have is None:
-                    return None
-                if not _compares(have, asked):
-                    moved = _moved(expr, have) if self.zoneless_is_utc and _same_moments(have, asked) else None
-                    if moved is None:
-                        return None
-                    expr = moved
-            try:
-                return None if compile_filter(expr, own).engine_atoms else expr
-            except AsyncpqError:
-                return None
-
-        return None if where is None else implied(where, atom)
-
-    # -- columns ----------------------------------------------------------------------------------
-
-    def own_columns(
-        self, schema: pa.Schema, names: Sequence[str], types: Sequence[pa.DataType | None], skip: Collection[str]
-    ) -> OwnColumns:
-        """Match the columns of a dataset's ``schema`` to the top-level fields of a file, given by ``names`` and
-        ``types``.
-
-        A type is None if asyncpq does not support the field's type; reading that field raises an error. ``skip``
-        contains columns whose values do not come from the file (partition columns). The result names the file's field
-        of each column.
-        """
-        places: dict[str, list[int]] = {}
-        for place, name in enumerate(names):
-            places.setdefault(self.key(name), []).append(place)
-        own: dict[int, TableField] = {}
-        ambiguous: dict[str, AmbiguousColumnError] = {}
-        for number, known in enumerate(schema):
-            matching = places.get(self.key(known.name), ())
-            if not matching or known.name in skip:
-                continue
-            name, dtype = names[matching[0]], types[matching[0]]
-            if len(matching) == 1 and name == known.name and (dtype is None or dtype.equals(known.type)):
-                continue
-            try:
-                self.find([names[place] for place in matching], known.name)  # raises if the name is ambiguous
-                own[number] = self._inside(known, name, dtype)
-            except AmbiguousColumnError as error:
-                ambiguous[known.name] = error
-        if not own:
-            return OwnColumns(None, ambiguous)
-        return OwnColumns(tuple([own.get(at) or _as_known(known) for at, known in enumerate(schema)]), ambiguous)
-
-    def _inside(self, known: pa.Field, name: str, dtype: pa.DataType | None) -> TableField:
-        """Return how to read the column ``known``, or a part of one, from a file that stores it as ``name`` with the
-        type ``dtype`` (None: unsupported). The children of a nested column come in the order of the dataset's type."""
-        if dtype is None or pa.types.is_null(dtype) or dtype.equals(known.type):
-            return TableField(name=known.name, type=known.type, nullable=known.nullable, names=(name,))
-        if self.is_whole(known.type):
-            return TableField(name=known.name, type=dtype, names=(name,))
-        try:
-            children = self._own_children(known.type, dtype)
-        except AmbiguousColumnError as error:
-            inside(error, known.name)
-            raise
-        if children:
-            parts = [pa.field(child.name, child.type) for child in children]
-            if isinstance(dtype, pa.MapType):
-                parts[0] = parts[0].with_nullable(False)
-            dtype = with_children(dtype, parts)
-        return TableField(name=known.name, type=dtype, names=(name,), children=tuple(children))
-
-    def _own_children(self, wanted: pa.DataType, dtype: pa.DataType) -> list[TableField]:
-        """Return how to read the children of a nested column from a file that stores it with the type ``dtype``, in the
-        order of the dataset's type ``wanted``. Empty if the two are not both structs, lists or maps: converting the
-        column then raises the error."""
-        if isinstance(wanted, pa.StructType) and isinstance(dtype, pa.StructType):
-            names = [child.name for child in dtype]
-            places = [self.find(names, child.name) for child in wanted]
-            return [
-                _as_known(child) if at is None else self._inside(child, names[at], dtype.field(at).type)
-                for child, at in zip(wanted, places, strict=True)
-            ]
-        both_maps = isinstance(wanted, pa.MapType) and isinstance(dtype, pa.MapType)
-        if both_maps or (is_list(wanted) and is_list(dtype)):
-            parts = zip(children_of(wanted), children_of(dtype), strict=True)
-            return [self._inside(child, own.name, own.type) for child, own in parts]
-        return []
 
 
 class OwnColumns(NamedTuple):
@@ -206,6 +109,105 @@ class OwnColumns(NamedTuple):
 
     fields: tuple[TableField, ...] | None
     ambiguous: Mapping[str, AmbiguousColumnError]
+
+
+def condition_on(rules: EngineRules, where: Expression | None, schema: pa.Schema, own: pa.Schema) -> Expression | None:
+    """Return the part of the condition ``where``, on the columns of ``schema``, that can be evaluated on a file or
+    index with the columns ``own``.
+
+    The result is true for all rows for which ``where`` is true. None if no part can be, or ``where`` is None.
+    """
+
+    def atom(expr: Atom) -> Expression | None:
+        for name in columns(expr):
+            asked, have = type_of(schema, name), type_of(own, name)
+            if asked is None or have is None:
+                return None
+            if not _compares(have, asked):
+                moved = _moved(expr, have) if rules.zoneless_is_utc and _same_moments(have, asked) else None
+                if moved is None:
+                    return None
+                expr = moved
+        try:
+            return None if compile_filter(expr, own).engine_atoms else expr
+        except AsyncpqError:
+            return None
+
+    return None if where is None else implied(where, atom)
+
+
+def own_columns(
+    rules: EngineRules,
+    schema: pa.Schema,
+    names: Sequence[str],
+    types: Sequence[pa.DataType | None],
+    skip: Collection[str],
+) -> OwnColumns:
+    """Match the columns of a dataset's ``schema`` to the top-level fields of a file, given by ``names`` and
+    ``types``.
+
+    A type is None if asyncpq does not support the field's type; reading that field raises an error. ``skip``
+    contains columns whose values do not come from the file (partition columns). The result names the file's field
+    of each column.
+    """
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(rules.key(name), []).append(place)
+    own: dict[int, TableField] = {}
+    ambiguous: dict[str, AmbiguousColumnError] = {}
+    for number, known in enumerate(schema):
+        matching = places.get(rules.key(known.name), ())
+        if not matching or known.name in skip:
+            continue
+        name, dtype = names[matching[0]], types[matching[0]]
+        if len(matching) == 1 and name == known.name and (dtype is None or dtype.equals(known.type)):
+            continue
+        try:
+            rules.find([names[place] for place in matching], known.name)  # raises if the name is ambiguous
+            own[number] = _inside(rules, known, name, dtype)
+        except AmbiguousColumnError as error:
+            ambiguous[known.name] = error
+    if not own:
+        return OwnColumns(None, ambiguous)
+    return OwnColumns(tuple([own.get(at) or _as_known(known) for at, known in enumerate(schema)]), ambiguous)
+
+
+def _inside(rules: EngineRules, known: pa.Field, name: str, dtype: pa.DataType | None) -> TableField:
+    """Return how to read the column ``known``, or a part of one, from a file that stores it as ``name`` with the
+    type ``dtype`` (None: unsupported). The children of a nested column come in the order of the dataset's type."""
+    if dtype is None or pa.types.is_null(dtype) or dtype.equals(known.type):
+        return TableField(name=known.name, type=known.type, nullable=known.nullable, names=(name,))
+    if rules.is_whole(known.type):
+        return TableField(name=known.name, type=dtype, names=(name,))
+    try:
+        children = _own_children(rules, known.type, dtype)
+    except AmbiguousColumnError as error:
+        inside(error, known.name)
+        raise
+    if children:
+        parts = [pa.field(child.name, child.type) for child in children]
+        if isinstance(dtype, pa.MapType):
+            parts[0] = parts[0].with_nullable(False)
+        dtype = with_children(dtype, parts)
+    return TableField(name=known.name, type=dtype, names=(name,), children=tuple(children))
+
+
+def _own_children(rules: EngineRules, wanted: pa.DataType, dtype: pa.DataType) -> list[TableField]:
+    """Return how to read the children of a nested column from a file that stores it with the type ``dtype``, in the
+    order of the dataset's type ``wanted``. Empty if the two are not both structs, lists or maps: converting the
+    column then raises the error."""
+    if isinstance(wanted, pa.StructType) and isinstance(dtype, pa.StructType):
+        names = [child.name for child in dtype]
+        places = [rules.find(names, child.name) for child in wanted]
+        return [
+            _as_known(child) if at is None else _inside(rules, child, names[at], dtype.field(at).type)
+            for child, at in zip(wanted, places, strict=True)
+        ]
+    both_maps = isinstance(wanted, pa.MapType) and isinstance(dtype, pa.MapType)
+    if both_maps or (is_list(wanted) and is_list(dtype)):
+        parts = zip(children_of(wanted), children_of(dtype), strict=True)
+        return [_inside(rules, child, own.name, own.type) for child, own in parts]
+    return []
 
 
 def _as_known(known: pa.Field) -> TableField:
@@ -349,7 +351,7 @@ class EngineRequests:
         if own.fields is None or request.where is None:
             return request
         types = pa.schema([(known.name, known.type) for known in own.fields])
-        where, prune = (self._rules.condition_on(expr, self._schema, types) for expr in (request.where, request.prune))
+        where, prune = (condition_on(self._rules, expr, self._schema, types) for expr in (request.where, request.prune))
         prune = None if where is None or prune is None else simplify(prune)
         same = where == request.where and prune == request.prune
         return request if same else request._replace(where=where, prune=prune)
@@ -366,7 +368,7 @@ class EngineRequests:
                 return [None] if len(ordinals) == 1 else [dtype for at in ordinals for dtype in types([at])]
 
         own_types = types([one.index for one in fields])
-        return self._rules.own_columns(self._schema, [one.name for one in fields], own_types, opened.file.partition)
+        return own_columns(self._rules, self._schema, [one.name for one in fields], own_types, opened.file.partition)
 
 
 # -- scans ----------------------------------------------------------------------------------------
@@ -374,8 +376,8 @@ class EngineRequests:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineScan(TaskScan):
-    """A :class:`asyncpq.distributed.TaskScan` whose engine converts the values. Engines have subclasses with
-    :meth:`converter`, and perhaps with a subclass of :class:`EngineRules`.
+    """A :class:`asyncpq.distributed.TaskScan` whose engine converts the values: an engine's subclass implements
+    :meth:`converter`, and is made by :meth:`of` for :func:`plan_tasks`. asyncpq calls the methods.
 
     Attributes:
         rules: how the engine matches columns; the other attributes are those of :class:`TaskScan`.
@@ -391,17 +393,19 @@ class EngineScan(TaskScan):
     def converter(
         self, schema: pa.Schema, of_file: Any, names: Mapping[str, str]
     ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """Return the function that converts the batches of a file to the engine's types.
+        """Return the function that converts a batch of a file to one of the engine's types, with the same rows: of the
+        schema ``output``, if that is not None. asyncpq calls it on the worker.
 
         Args:
             schema: schema of the batches: the dataset's columns with the file's types.
             of_file: the result of :meth:`EngineRules.of_file` for the file.
-            names: names of the dataset's columns, by the file's names, if a table or the file's types define these.
+            names: names of the dataset's columns, by the file's names, where a table or the file's types define these;
+                else empty: the names are equal.
         """
         raise NotImplementedError
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> EngineRequests:
-        return self.rules.requests(state, request, are_planned=are_planned)
+        return EngineRequests(state, request, self.rules, are_planned=are_planned)
 
     def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
         """Return the function that converts the rows of one step of the read to tables with the engine's types."""
@@ -471,13 +475,14 @@ async def file_sets(
 
 
 class EngineFiles(WrappedFiles):
-    """The files of another provider, with an engine's choice of files and its partition values. Implements
-    :class:`asyncpq.datasets.providers.FileProvider`.
+    """The files of another provider, with an engine's choice of files and its partition values: for ``source`` of an
+    :class:`EngineDataset`. asyncpq calls its methods.
 
-    Attributes:
+    Args:
+        rules: how the engine matches columns.
         source: the provider whose files these are.
-        reads: returns whether the engine reads a file; None: it reads all.
-        values: returns the engine's values of the columns ``retyped`` for a file; None: those of the file.
+        reads: called with an :class:`asyncpq.DataFile`, returns whether the engine reads it; None: it reads all.
+        values: called with a file, returns the engine's values of the columns ``retyped``, by name; None: the file's.
         retyped: partition columns for which the engine has other values than ``source``. Conditions on them are not
             passed to ``source``.
         schemas: the columns of the dataset, and those it had when the index was built: the index gets only conditions
@@ -547,12 +552,13 @@ class EngineFiles(WrappedFiles):
         """Return the part of the condition ``where`` that ``source`` can evaluate with its own values and columns."""
         if where is not None and self._retyped:
             where = implied(where, lambda atom: atom if self._retyped.isdisjoint(columns(atom)) else None)
-        return where if self._schemas is None else self._rules.condition_on(where, *self._schemas)
+        return where if self._schemas is None else condition_on(self._rules, where, *self._schemas)
 
 
 class EngineDataset(DatasetState):
     """An open dataset whose files an engine matches by rules of its own: files may lack columns and store other types.
-    Made by :meth:`of`, for :func:`plan_tasks`.
+    Made by :meth:`of`, for :func:`plan_tasks`. ``dataclasses.replace`` makes one with other files: ``source`` may be an
+    :class:`EngineFiles`. ``runtime``, ``columns``, ``known``, ``unifier`` and ``agreed`` are asyncpq's own.
 
     Attributes:
         runtime: the session's stores, caches and limits.
@@ -578,6 +584,7 @@ class EngineDataset(DatasetState):
         """Return the state of ``dataset``, with the files that were listed when it was opened.
 
         Args:
+            dataset: an open dataset, whose session must stay entered.
             skips_missing: leave out files that do not exist.
         """
         state = state_of(dataset)
@@ -589,14 +596,13 @@ class EngineDataset(DatasetState):
         return cls(**values | {"source": source, "unifier": None, "skips_missing": skips_missing})
 
     def opening(self) -> Operation:
-        """Return a new operation, not yet begun, that counts the cost of opening the dataset."""
+        """Return a new operation, which counts the cost of :meth:`files` and :meth:`footers`: enter it with ``with``,
+        and call these in the block. It counts as a part of opening the dataset."""
         return self.runtime.operation("open", self.url)
 
     def own_storage(self, session: Session) -> Mapping[str, Any] | None:
-        """Return the storage options of a loaded table that has its own; None: those of ``session`` apply.
-
-        They have the form of those of :class:`asyncpq.Session`.
-        """
+        """Return the storage options, in the form of those of :class:`asyncpq.Session`, of a loaded table that has its
+        own, for the settings of workers (:class:`WorkerSettings`); None: those of ``session`` apply."""
         own, known = self.runtime.storage_options, runtime_of(session).storage_options
         if own == known:
             return None
@@ -611,8 +617,12 @@ class EngineDataset(DatasetState):
         return named.folder if named.urls is None and named.pattern is None else None
 
     async def files(self, operation: Operation) -> AsyncGenerator[Sequence[DataFile]]:
-        """Yield all files in one or more lists: those of the last listing, or of a new one if there was none. An index
-        of very many files yields several lists."""
+        """Yield all files (:class:`asyncpq.DataFile`) in one or more lists: those of the last listing, or of a new one
+        if there was none. An index of very many files yields several lists.
+
+        Args:
+            operation: the result of :meth:`opening`.
+        """
         known = self.source.known
         if known is not None and known.files:
             yield known.files
@@ -624,11 +634,16 @@ class EngineDataset(DatasetState):
     def footers(
         self, files: Sequence[DataFile], operation: Operation, *, first: bool = False
     ) -> AsyncGenerator[ReadFooter]:
-        """Yield the footers of files in order, without those that the dataset leaves out.
+        """Yield the footers of files in order, without those that the dataset leaves out: named tuples of the
+        :class:`asyncpq.DataFile` (``file``), its ``url`` without secrets, its :class:`FooterFacts` (``facts``), the
+        Arrow ``schema`` that asyncpq reads, and ``schema_bytes``, equal for files with the same schema.
 
         Args:
-            files: files of the dataset.
-            operation: counts the requests.
+            files: files of the dataset, as :meth:`files` yields them.
+            operation: the result of :meth:`opening`.
             first: stop after the first footer.
+
+        Raises:
+            AsyncpqError: a file cannot be opened, and the dataset does not leave it out.
         """
         return read_footers(self, files, operation, first=first)

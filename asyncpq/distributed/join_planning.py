@@ -46,7 +46,7 @@ from asyncpq.distributed.join_tasks import (
     opened,
 )
 from asyncpq.distributed.scan_planning import TaskKeywords, plan_tasks, scan_of
-from asyncpq.distributed.scan_tasks import TaskScan
+from asyncpq.distributed.scan_tasks import TaskScan, plan_again, state_of_scan, task_stream
 from asyncpq.distributed.worker_sessions import (
     BatchStream,
     WorkerSettings,
@@ -102,13 +102,14 @@ class FoundFiles:
     Attributes:
         join: the join whose ``find`` returned this.
         predicate: true for all rows with one of the keys.
-        files: the files, not opened.
+        files: the files (:class:`asyncpq.DataFile`), not opened, in the dataset's order.
         total: number of files of the dataset.
         sampled: number of files in the sample.
         matched: number of files in the sample whose footers and page indexes do not rule out the keys.
         matched_bytes: compressed bytes to read of the ``matched`` files.
         open_s: approximate CPU seconds in which this process opened and pruned one file; footers may be cached.
-        prices: the store's latency and bandwidth.
+        prices: the store's latency in seconds (``latency_s``) and bandwidth in bytes per second
+            (``bandwidth_bytes_s``).
         is_local: whether the files are local, and read without requests.
         can_ship: whether tasks can read the listed versions without opening the dataset.
     """
@@ -166,22 +167,26 @@ class FoundFiles:
         return max(cpu / processes, transfer_s)
 
     def whole(self, state: D) -> D:
-        """Return the dataset ``state`` with only these files, to be scanned whole; a table is returned unchanged."""
+        """Return ``state``, the dataset of the join, with only these files, to be scanned whole by
+        :func:`plan_tasks`; a table is returned unchanged."""
         if state.source.view is View.TABLE:
             return state
         return given_state(state, [replace(file, entry=None) for file in self.files])
 
     async def matching(self) -> FoundFiles:
-        """Return the files that bounds, Bloom filters and page indexes do not rule out. Opens all of them."""
-        planned = await self.join.planned(self.files, self.predicate)
+        """Return a copy with only the files that bounds, Bloom filters and page indexes do not rule out. Opens all of
+        ``files``. Raises AsyncpqError if one cannot be opened."""
+        planned = await planned_bytes(self.join, self.files, self.predicate)
         return replace(self, files=tuple([file for file in self.files if file.url in planned]))
 
     def reader(self, scan: TaskScan) -> KeyedRead:
-        """Return a picklable function that reads one of :meth:`tasks` on a worker, with the columns of ``scan``."""
+        """Return a picklable function that, on a worker, reads the files of one of :meth:`tasks`: called with the task
+        (bytes), it yields record batches with the columns of ``scan``, of the rows that may have one of the keys.
+        Requires ``can_ship``."""
         return KeyedRead(scan=scan, predicate=self.predicate)
 
     def tasks(self, num_tasks: int) -> list[bytes]:
-        """Encode the files as at most ``num_tasks`` tasks of neighbouring files for :class:`KeyedRead`."""
+        """Encode the files as at most ``num_tasks`` tasks of neighbouring files, for :meth:`reader`."""
         files, count = self.files, min(num_tasks, len(self.files))
         tasks = [files[at * len(files) // count : (at + 1) * len(files) // count] for at in range(count)]
         return [pickle.dumps([_shipped(file) for file in task]) for task in tasks]
@@ -215,17 +220,17 @@ class KeyedRead:
     def __call__(self, task: bytes) -> Generator[pa.RecordBatch]:
         """Yield batches of the engine's types; rows with other keys may be among them. ``task``: one of
         :meth:`FoundFiles.tasks`."""
-        with self.scan.hinted():
+        with plan_again(self.scan):
             yield from batches_on_worker(self.scan.settings, partial(self._stream, pickle.loads(task)))
 
     async def _stream(self, files: Sequence[DataFile], session: Session) -> BatchStream:
         scan, runtime = self.scan, runtime_of(session)
-        state = scan.state(runtime, files)
+        state = state_of_scan(scan, runtime, files)
         request = ScanRequest(columns=scan.columns, where=self.predicate.where, prune=self.predicate.prune)
         operation = runtime.operation("scan", scan.url)
         requests = KeyRequests(state, request, scan)
         scanned = DatasetFiles(state, request, operation, scan=True, ordered=False, requests=requests)
-        return scan.stream(state, operation, scanned, batch_size=LOOKUP_ROWS, combine_rows=COMBINED_ROWS)
+        return task_stream(scan, state, operation, scanned, batch_size=LOOKUP_ROWS, combine_rows=COMBINED_ROWS)
 
 
 class IndexEstimate(NamedTuple):
@@ -260,6 +265,27 @@ class LookupEstimate(NamedTuple):
     scan_s: float | None
 
 
+def _request(scan: TaskScan, predicate: KeyPredicate) -> ScanRequest:
+    return ScanRequest(columns=scan.columns, where=predicate.where, prune=predicate.prune)
+
+
+async def planned_bytes(join: DatasetJoin, files: Sequence[DataFile], predicate: KeyPredicate) -> dict[str, int]:
+    """Open the files; return by url the compressed bytes to read of each that may have rows for ``predicate``."""
+    request = _request(join.scan, predicate)
+    state = given_state(join.state, files)
+    operation = state.runtime.operation("plan", state.url)
+    requests = KeyRequests(state, request, join.scan)
+
+    async def size(file: OpenedFile) -> tuple[str, int]:
+        groups = [] if file.plan is None else file.plan.fetch_plan.row_groups
+        return file.file.url, sum(column.num_bytes for group in groups for column in group.columns)
+
+    with operation:
+        scanned = DatasetFiles(state, request, operation, scan=True, requests=requests)
+        async with aclosing(scanned.described(size)) as sizes:
+            return {url: num_bytes async for url, num_bytes in sizes}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DatasetJoin:
     """The dataset's side of a join by keys, for engines that choose between lookups and a scan by their cost; other
@@ -267,12 +293,14 @@ class DatasetJoin:
 
     Attributes:
         state: the dataset, such as an :class:`EngineDataset`.
-        scan: columns to read, and how; without duplicates.
-        keys: the key columns.
+        scan: a :class:`TaskScan` of it: columns to read, and how; without duplicates.
+        keys: a :class:`JoinKey` for each key column.
         target, index, options: the arguments of :meth:`asyncpq.Session.open_dataset` with which tasks open the dataset,
             if it is read through an index.
-        wrap: returns a file with the engine's own partition values; None: partition values are asyncpq's.
-        again: text for hints of errors that says how to plan again.
+        wrap: called with an :class:`asyncpq.DataFile`, returns it with the engine's own partition values; None:
+            partition values are asyncpq's.
+        again: a sentence that says how to plan again, such as "Call plan_join() again.": ``hint`` of errors about files
+            that changed.
         limits: ``task_bytes``, ``most_tasks``, ``parallelism`` and ``work_folder``, as in :func:`plan_scan`.
         pinned, cost: the files' versions, set by :meth:`pin`; the cost of a lookup, set by :meth:`measured`. None
             before.
@@ -291,7 +319,7 @@ class DatasetJoin:
     cost: KeyCost | None = None
 
     @property
-    def is_snapshot(self) -> bool:
+    def _is_snapshot(self) -> bool:
         """Whether the files are those of an index's snapshot (``view="snapshot"``), and not of a listing or a table."""
         return self.state.source.view is View.SNAPSHOT
 
@@ -328,20 +356,24 @@ class DatasetJoin:
 
         Args:
             keys: for each key column its values, without nulls; the values at one position form a key.
-            bounds: in place of too many keys, for each key column an array of the least and the greatest value.
+            bounds: in place of too many keys (``keys=None``): for each key column an array of the least and the
+                greatest value.
             asks_index: whether to look up the keys in the index; if not, paths and known statistics rule out files.
 
         Returns:
-            The files; None if ``bounds`` cannot be expressed as literals of a predicate.
+            The files; None if ``bounds`` cannot be expressed as literals of a predicate, or both are None.
+
+        Raises:
+            AsyncpqError: the index cannot be read, or a file of the sample cannot be opened.
         """
         predicate = None if bounds is None else bounds_predicate(self.keys, bounds)
         if keys is not None:
             predicate = one_predicate(self.keys, keys)
         if predicate is None:
             return None
-        state, request = self.state, self._request(predicate)
+        state, request = self.state, _request(self.scan, predicate)
         operation = state.runtime.operation("plan", state.url)
-        with refresh_hint(self.is_snapshot), operation:
+        with refresh_hint(self._is_snapshot), operation:
             asked = request if asks_index else request._replace(where=None, prune=None)
             found = await state.source.files(asked, operation)
             numbers = state.known.search(found.files, request.simple_pruning, state.columns.schema)()
@@ -350,7 +382,7 @@ class DatasetJoin:
             # other files each time: those of an earlier sample are cached, and would stand for files that are not
             sample = files[randrange(step) :: step][:_SAMPLED]
             began = time.thread_time()
-            planned = await self.planned(sample, predicate)
+            planned = await planned_bytes(self, sample, predicate)
             open_s = (time.thread_time() - began) / max(1, len(sample))
         protocol = split_url(state.url)[0]
         return FoundFiles(
@@ -368,7 +400,9 @@ class DatasetJoin:
         )
 
     def index_estimate(self, num_keys: int, row_bytes: float, processes: int) -> IndexEstimate | None:
-        """Estimate the requests and seconds of looking up keys in the index; None if no index maps the keys to rows.
+        """Estimate a lookup of keys in the index, without a request: a named tuple of ``seconds`` (of one process),
+        ``num_files`` and ``total_bytes`` of the index's files, and ``prices``, the store's latency and bandwidth. None
+        if no index maps the keys to rows.
 
         Args:
             num_keys: number of keys.
@@ -386,37 +420,19 @@ class DatasetJoin:
         seconds = num_keys * _INDEX_KEY_S + with_keys * (_OPEN_S + _VISIT_S) / processes
         return IndexEstimate(seconds, num_files, num_bytes, state.runtime.price_book.prices(split_url(state.url)[0]))
 
-    def _request(self, predicate: KeyPredicate) -> ScanRequest:
-        return ScanRequest(columns=self.scan.columns, where=predicate.where, prune=predicate.prune)
-
-    async def planned(self, files: Sequence[DataFile], predicate: KeyPredicate) -> dict[str, int]:
-        """Open the files; return by url the compressed bytes to read of each that may have rows for ``predicate``."""
-        request = self._request(predicate)
-        state = given_state(self.state, files)
-        operation = state.runtime.operation("plan", state.url)
-        requests = KeyRequests(state, request, self.scan)
-
-        async def size(file: OpenedFile) -> tuple[str, int]:
-            groups = [] if file.plan is None else file.plan.fetch_plan.row_groups
-            return file.file.url, sum(column.num_bytes for group in groups for column in group.columns)
-
-        with operation:
-            scanned = DatasetFiles(state, request, operation, scan=True, requests=requests)
-            async with aclosing(scanned.described(size)) as sizes:
-                return {url: num_bytes async for url, num_bytes in sizes}
-
     # -- tasks that look up their own keys --------------------------------------------------------
 
     async def pin(self) -> DatasetJoin:
-        """Return the join with the files' present versions pinned, for :meth:`task`.
+        """Return a copy of the join with the files' present versions pinned, as :meth:`task`, :meth:`measured` and
+        :meth:`estimate` need it.
 
         Raises:
             InvalidOptionError: the index has no url with which tasks can open it.
         """
         source, scan, splits = self.state.source, self.scan, tuple[bytes, ...]()
         index, url = source.index, self.index
-        with refresh_hint(self.is_snapshot):
-            if index is None or not self.is_snapshot:
+        with refresh_hint(self._is_snapshot):
+            if index is None or not self._is_snapshot:
                 plan = await plan_tasks(self.state, scan, **self.limits)
                 scan, splits = plan.scan, tuple(plan.encoded())
         pinned = PinnedFiles(token=uuid.uuid4().hex, scan=scan, again=self.again, splits=splits)
@@ -436,26 +452,33 @@ class DatasetJoin:
             options=self.options,
             index=absolute(url),
             snapshot=index.manifest.snapshot,
-            root=None if self.is_snapshot else index.manifest.root,
+            root=None if self._is_snapshot else index.manifest.root,
             wrap=self.wrap,
         )
         return replace(self, pinned=pinned)
 
     async def measured(self, session: Session) -> DatasetJoin:
-        """Return the join with ``cost``, the measured average cost of a lookup of one key. The measurement is cached
-        for each snapshot of an index."""
+        """Return a copy of the pinned join with ``cost``, the average cost of a lookup of one key, for
+        :meth:`estimate`. It looks up some keys; for an index, the session caches the result for each snapshot."""
         assert self.pinned is not None, "its files are pinned"
         with plan_again_hint(self.again, self.pinned.index is not None):
             return replace(self, cost=await key_cost(session, self.pinned, [key.name for key in self.keys]))
 
     def task(self, **options: Unpack[JoinTaskKeywords]) -> JoinTask:
-        """Return the task that joins rows with the pinned files. ``options`` are attributes of :class:`JoinTask`."""
+        """Return the task that joins rows with the pinned files. ``options``: the attributes ``how``, ``left``,
+        ``right``, ``names`` and ``batch_keys`` of :class:`JoinTask`; all but ``names`` are required."""
         assert self.pinned is not None, "its files are pinned"
         return JoinTask(pinned=self.pinned, keys=self.keys, **options)
 
     def estimate(self, num_keys: int, requests: RequestOptions) -> LookupEstimate:
-        """Estimate the cost of looking up any ``num_keys`` keys. ``requests`` has the assumed latency and bandwidth.
-        Call :meth:`measured` first."""
+        """Estimate the cost of looking up any ``num_keys`` keys one after another, without a request, from ``cost``
+        (:meth:`measured`): a named tuple of ``requests``, ``num_bytes``, ``seconds``, and ``scan_s``, the seconds in
+        which a scan reads the columns instead (None: not known).
+
+        Args:
+            num_keys: number of distinct keys.
+            requests: has the assumed latency and bandwidth; None in it: as the session has measured.
+        """
         cost = self.cost
         prices = Prices.initial(requests, LimitOptions())
         each = num_bytes = 0.0

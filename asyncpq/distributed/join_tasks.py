@@ -27,7 +27,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles, WrappedFiles
 from asyncpq.decoding.arrow import take
-from asyncpq.distributed.scan_tasks import TaskScan, task_data_files
+from asyncpq.distributed.scan_tasks import TaskScan, columns_of, task_data_files, task_stream
 from asyncpq.distributed.worker_sessions import batches_on_worker, plan_again_hint
 from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
@@ -88,7 +88,7 @@ class PinnedFiles:
         request = ScanRequest(columns=scan.columns, where=predicate.where, prune=predicate.prune)
         operation = state.runtime.operation("scan", scan.url)
         files = DatasetFiles(state, request, operation, scan=True, requests=KeyRequests(state, request, scan))
-        return scan.stream(state, operation, files, batch_size=LOOKUP_ROWS, combine_rows=COMBINED_ROWS)
+        return task_stream(scan, state, operation, files, batch_size=LOOKUP_ROWS, combine_rows=COMBINED_ROWS)
 
 
 class _Opened(NamedTuple):
@@ -124,7 +124,7 @@ async def _from_index(session: Session, pinned: PinnedFiles) -> _Opened:
     dataset = await session.open_dataset(target, index=index, view="snapshot", **pinned.options)
     files, wrap = state_of(dataset).source, pinned.wrap
     source = _PinnedProvider(files if wrap is None else wrap(files, typed=False))
-    columns, unifier = pinned.scan.dataset_columns(), pinned.scan.unifier
+    columns, unifier = columns_of(pinned.scan), pinned.scan.unifier
     return _Opened(replace(state_of(dataset), source=source, unifier=unifier, columns=columns), index)
 
 
@@ -143,7 +143,7 @@ async def _from_files(session: Session, pinned: PinnedFiles) -> _Opened:
         source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.backend, head))
         if pinned.wrap is not None:
             source = pinned.wrap(source, typed=True)
-    columns, unifier = scan.dataset_columns(), scan.unifier
+    columns, unifier = columns_of(scan), scan.unifier
     state = DatasetState(runtime, scan.url, _PinnedProvider(source), columns, skips=False, unifier=unifier)
     return _Opened(state, handle)
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from asyncpq import errors
 from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.listing import INDEX_FOLDER, SUCCESS, WRITTEN, is_file_of, parse_target
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, run_on_worker
+from asyncpq.distributed.worker_sessions import WorkerSettings, run_on_worker, worker_options
 from asyncpq.indexing.build import adding
 from asyncpq.indexing.build.adding import DATA_FOLDER
 from asyncpq.indexing.build.index_source import folder_around, is_committed
@@ -133,7 +133,8 @@ class SourceFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """Descriptions of the files that an attempt of a task wrote: the result of :meth:`LakeWrite.write`. Picklable.
+    """Descriptions of the files that an attempt of a task wrote: the result of :meth:`LakeWrite.write`, and an item of
+    ``parts`` of :meth:`LakeWrite.commit`. Picklable.
 
     Attributes:
         number: number of the task in the write.
@@ -143,29 +144,35 @@ class WrittenPart:
     number: int
     files: tuple[adding.AddedFile, ...]
 
-    def sent(self) -> WrittenPart:
-        """Return the part for sending to the planner. Parts of the first tasks keep the files' last bytes, with the
-        footers, up to ``TAIL_BYTES`` in all; the others drop them."""
-        budget, files = TAIL_BYTES if self.number < TAIL_TASKS else 0, list[adding.AddedFile]()
-        for file in self.files:
-            files.append(file if len(file.tail) <= budget else replace(file, tail=b""))
-            budget -= len(files[-1].tail)
-        return replace(self, files=tuple(files))
-
     def to_arrow(self) -> pa.RecordBatch:
-        """Return the part as one row for each file, for an engine whose tasks return record batches."""
+        """Return the part as a batch of one row for each file, for an engine whose tasks return record batches;
+        :meth:`from_rows` is the inverse. A part without files has no rows, and need not be committed.
+
+        All parts have one schema: ``WrittenPart(0, ()).to_arrow().schema``, for engines that declare it beforehand.
+        """
         rows = [{"number": self.number, **asdict(file)} for file in self.files]
         return pa.RecordBatch.from_pylist(rows, schema=PART)
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> list[Self]:
-        """Return the parts that rows of :meth:`to_arrow` describe, in order."""
+        """Return the parts that ``rows`` describe, by number: dicts, or other mappings, of the columns of
+        :meth:`to_arrow`, from any number of parts."""
         files = dict[int, list[adding.AddedFile]]()
         for row in rows:
             file = {name: value for name, value in row.items() if name != "number"}
             file |= {"validator": Validator(**file["validator"]), "tail": bytes(file["tail"])}
             files.setdefault(row["number"], []).append(adding.AddedFile(**file))
         return [cls(number, tuple(some)) for number, some in sorted(files.items())]
+
+
+def sent_part(part: WrittenPart) -> WrittenPart:
+    """Return ``part`` for sending to the planner. Parts of the first tasks keep the files' last bytes, with the
+    footers, up to ``TAIL_BYTES`` in all; the others drop them."""
+    budget, files = TAIL_BYTES if part.number < TAIL_TASKS else 0, list[adding.AddedFile]()
+    for file in part.files:
+        files.append(file if len(file.tail) <= budget else replace(file, tail=b""))
+        budget -= len(files[-1].tail)
+    return replace(part, files=tuple(files))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,10 +209,10 @@ class RewriteResult:
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Store the duration of the ``with`` block, unless it raises.
+    """Measure the steps of an engine's own rewrite: store the duration of the ``with`` block, unless it raises.
 
     Args:
-        seconds: the dict to store the duration in, in seconds, such as :attr:`RewriteResult.seconds`.
+        seconds: the dict to store the duration in, in seconds: ``seconds`` of :meth:`LakeWrite.commit_rewrite`.
         step: name of the step, the key in ``seconds``.
     """
     begin = time.monotonic()
@@ -253,8 +260,11 @@ class LakeWrite:
         see the files after :meth:`commit`.
 
         Args:
-            number: number of the task in the write: the commit takes one part of each number.
+            number: number of the task in the write, from 0: the commit takes one part of each number.
             attempt: a name, unique among the attempts of the task; None for a random one.
+
+        Returns:
+            The part, for :meth:`commit`; without files if there are no rows.
 
         Raises:
             InvalidOptionError: an option does not fit the schema, or rows are not sorted as declared.
@@ -270,65 +280,55 @@ class LakeWrite:
                 yield batch
 
         async def work(session: Session) -> WrittenPart:
-            return await self.write_in(session, pulled(), number, attempt)
+            return await write_in(self, session, pulled(), number, attempt)
 
         # rows can be read once: only another attempt of the task can repeat the write
-        return run_on_worker(self.settings, work, repeatable=lambda: not begun).sent()
-
-    async def write_in(
-        self, session: Session, batches: AsyncIterator[pa.RecordBatch], number: int, attempt: str | None = None
-    ) -> WrittenPart:
-        """Write as :meth:`write` does, with ``session``, an entered session of this process."""
-        stem = f"{job_folder(self.job)}{number:05d}-{attempt or uuid.uuid4().hex[:12]}"
-        files = await write_files(runtime_of(session), self.folder, stem, batches, self.schema, self.options)
-        return WrittenPart(number, tuple(files))
+        return sent_part(run_on_worker(self.settings, work, repeatable=lambda: not begun))
 
     def check(self) -> None:
-        """Check the options against the schema. Raises InvalidOptionError, and SchemaMismatchError if Parquet cannot
-        store a column's type."""
+        """Check ``options`` against ``schema``, as :func:`plan_write` does: for engines that make this class on their
+        own. Raises InvalidOptionError, and SchemaMismatchError if Parquet cannot store a column's type."""
         check_options(self.schema, self.options)
 
-    @classmethod
-    async def check_folder(cls, session: Session, folder: str, urls: Iterable[str]) -> None:
-        """Check that a folder is empty and writable, and does not overlap the source of the rows (:meth:`check_apart`).
+    @staticmethod
+    async def check_folder(session: Session, folder: str, urls: Iterable[str]) -> None:
+        """Check that a folder is empty and writable, and does not overlap the source of the rows: before a rewrite.
+
+        Args:
+            folder: url of the folder, with a slash at its end.
+            urls: urls of the files and folders of the source.
 
         Raises:
             InvalidOptionError: the folder has files, or overlaps one of ``urls``.
             UnsupportedStoreError: the store cannot be written.
         """
-        cls.check_apart(folder, urls)
+        check_apart(folder, urls)
         await check_target(runtime_of(session), folder)
 
-    @staticmethod
-    def check_apart(folder: str, urls: Iterable[str]) -> None:
-        """Check, without a request, that a folder does not overlap the source of the rows, whose files and folders are
-        ``urls``. Raises InvalidOptionError if it equals or contains one of the urls, or is inside one of them."""
-        targets = _places(folder)
-        for url in urls:
-            sources = _places(url)
-            if any(mine.startswith(other) or other.startswith(mine) for mine in targets for other in sources):
-                raise errors.InvalidOptionError(
-                    "the target and the source overlap, so readers of the source would see rows twice",
-                    url=safe_url(folder),
-                    hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in"
-                    " place, use its own engine: asyncpq does not commit to tables.)",
-                )
-
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
-        """Return the number of tasks for rows that fill files of ``num_bytes`` in all, if ``at_once`` tasks run at a
-        time: one for each file, or up to a quarter more, so that no worker idles in the last round."""
+        """Return the number of tasks to divide rows among that fill files of ``num_bytes`` in all, if ``at_once`` tasks
+        run at a time: one for each file of ``options.file_bytes``, at least 1, or up to a quarter more, so that no
+        worker idles in the last round."""
         tasks = max(1, round(num_bytes / self.options.file_bytes))
         whole = -(-tasks // at_once) * at_once
         return whole if whole * 4 <= tasks * 5 else tasks
 
     async def commit(self, session: Session, parts: Iterable[WrittenPart], building: BuildOptions = _BUILDING) -> int:
         """Add the files of ``parts`` to the lake's index, which makes them visible; return the number of the index's
-        new snapshot.
+        new snapshot. Call it once, in the planner, when all tasks have ended.
+
+        Args:
+            session: an entered session of this process.
+            parts: the results of the tasks; of several with one number the last counts.
+            building: limits of the index build.
 
         If an earlier write has committed the same batch, the files are deleted, and the number is that of the newest
         snapshot. After an error the files are deleted if it is certain that nothing was committed; after a StoreError
-        that leaves this open, readers may see them. Raises the errors of
-        :func:`asyncpq.indexing.build.adding.add_files`.
+        that leaves this open, readers may see them.
+
+        Raises:
+            StoreError: the store failed.
+            AsyncpqError: the errors of :meth:`asyncpq.Session.build_index`.
         """
         runtime, chosen = runtime_of(session), {part.number: part for part in parts}  # one attempt of each task
         files = [file for _, part in sorted(chosen.items()) for file in part.files]
@@ -362,10 +362,12 @@ class LakeWrite:
         seconds: Mapping[str, float],
         building: BuildOptions = _BUILDING,
     ) -> RewriteResult:
-        """Commit the verified files of a rewrite (:meth:`asyncpq.Session.optimize`); return the result.
+        """Commit the files of a rewrite, which the engine has read back and compared with the source; return the
+        :class:`asyncpq.RewriteResult`. For engines that do not run the tasks of :func:`plan_optimize`.
 
         Args:
-            rows, bytes_before, seconds: the values for :class:`RewriteResult`; ``seconds`` without the step "commit".
+            parts, building: as in :meth:`commit`.
+            rows, bytes_before, seconds: values of the result; ``seconds`` without the step "commit".
 
         Raises:
             InvalidOptionError: another writer has written into the folder; the files of the rewrite are deleted.
@@ -393,6 +395,15 @@ class LakeWrite:
     async def discard(self, session: Session) -> None:
         """Delete the files of this write that were not committed. Errors are logged and not raised."""
         await discard_job(runtime_of(session), self.folder, self.job)
+
+
+async def write_in(
+    write: LakeWrite, session: Session, batches: AsyncIterator[pa.RecordBatch], number: int, attempt: str | None = None
+) -> WrittenPart:
+    """Write as :meth:`LakeWrite.write` does, with ``session``, an entered session of this process."""
+    stem = f"{job_folder(write.job)}{number:05d}-{attempt or uuid.uuid4().hex[:12]}"
+    files = await write_files(runtime_of(session), write.folder, stem, batches, write.schema, write.options)
+    return WrittenPart(number, tuple(files))
 
 
 def job_folder(job: str) -> str:
@@ -439,6 +450,21 @@ async def check_target(runtime: Runtime, folder: str, job: str | None = None) ->
             " them.",
         )
     await adding.lake_backend(runtime, folder, create=True)
+
+
+def check_apart(folder: str, urls: Iterable[str]) -> None:
+    """Check, without a request, that a folder does not overlap the source of the rows, whose files and folders are
+    ``urls``. Raises InvalidOptionError if it equals or contains one of the urls, or is inside one of them."""
+    targets = _places(folder)
+    for url in urls:
+        sources = _places(url)
+        if any(mine.startswith(other) or other.startswith(mine) for mine in targets for other in sources):
+            raise errors.InvalidOptionError(
+                "the target and the source overlap, so readers of the source would see rows twice",
+                url=safe_url(folder),
+                hint="Write to a separate folder, and let readers change to it afterwards. (To rewrite a table in"
+                " place, use its own engine: asyncpq does not commit to tables.)",
+            )
 
 
 def _places(url: str) -> set[str]:
@@ -528,7 +554,7 @@ async def plan_write(
         schema=columns,
         overwrite=overwrite,
         options=options,
-        settings=WorkerOptions.of(runtime_of(session)) if worker is None else worker,
+        settings=worker_options(runtime_of(session)) if worker is None else worker,
         kinds=None if index_kinds is None else tuple(index_kinds),
         publish=publish,
         is_batch=batch is not None,

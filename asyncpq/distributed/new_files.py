@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
@@ -275,13 +275,14 @@ class NewFiles:
         self._ends = False
 
     @property
-    def is_plain(self) -> bool:
+    def _is_plain(self) -> bool:
         """Whether all files below the prefix are read, even if an index or a table there lists others
         (``format="parquet"``)."""
         return self._options.get("format") == "parquet"
 
     async def fix_end(self, session: Session) -> None:
-        """Let :meth:`advance` ignore files that appear after this call: the stream then ends at a fixed place."""
+        """Let :meth:`advance` ignore files that appear after this call: the stream then ends at a fixed place. Call it
+        before the first :meth:`advance`."""
         self._ends = True
         await self._opened(session, self.first_offset)
 
@@ -292,6 +293,10 @@ class NewFiles:
         (None: no limit) of ``max_bytes`` bytes in all (None: no limit), but at least one file. Return ``start`` if no
         file is new.
 
+        Args:
+            session: an entered session, as for the other methods.
+            start: :attr:`first_offset`, or an earlier result of this method, also in another process.
+
         Raises:
             UsageError: the offset belongs to another kind of stream, or to another index.
             InvalidOptionError, UnsupportedStoreError: the target or its store does not show which files are new.
@@ -300,7 +305,7 @@ class NewFiles:
         return start if source is None else await source.advance(session, start, max_files, max_bytes)
 
     async def batch(self, session: Session, start: Offset, end: Offset) -> NewBatch | None:
-        """Return the files between two offsets, for :meth:`open`; None if there are none.
+        """Return the files between two offsets, as a picklable object for :meth:`open`; None if there are none.
 
         Raises:
             UsageError: as in :meth:`advance`.
@@ -323,13 +328,13 @@ class NewFiles:
         dataset = await session.open_dataset(self.target, index=index, view=batch.view, **self._options)
         return await batch.narrowed(dataset)
 
-    async def listing(self, session: Session, operation: Operation) -> Listing:
+    async def _listing(self, session: Session, operation: Operation) -> Listing:
         """List the files of the target."""
         context = RequestContext(operation.metrics, purpose="list")
-        rules = FileRules(commit_check(runtime_of(session), operation), plain=self.is_plain)
+        rules = FileRules(commit_check(runtime_of(session), operation), plain=self._is_plain)
         return await list_files(runtime_of(session), parse_target(self.target), context, rules, allow_empty=True)
 
-    async def newest_index(self, session: Session) -> OpenIndex:
+    async def _newest_index(self, session: Session) -> OpenIndex:
         """Open the index that lists the stream's files, at its newest snapshot. Only for a stream over an index."""
         dataset = await session.open_dataset(self.target, index=self._index, view="snapshot", **self._options)
         source = state_of(dataset).source
@@ -346,16 +351,17 @@ class NewFiles:
         elif self._source is not None:
             return self._source
         else:
-            kind = await self.kind(session)
+            kind = await self._kind(session)
             if kind is None and self._ends:  # no file has come yet
                 kind = FolderSource
         if kind is not None and type(self._source) is not kind:
-            self._source = kind(self)
+            is_listed = kind is FolderSource
+            self._source = FolderSource(self, self._listing) if is_listed else SnapshotSource(self._newest_index)
             if self._ends:
                 await self._source.fix_end(session)
         return self._source
 
-    async def kind(self, session: Session) -> type[FolderSource | SnapshotSource] | None:
+    async def _kind(self, session: Session) -> type[FolderSource | SnapshotSource] | None:
         """Return the class that finds new files: by snapshots of an index if a read of the dataset uses them, else by
         listings; None while there are no files to decide by. Raises InvalidOptionError for a table."""
         if self._view == "listed" or self._index is False:
@@ -365,8 +371,8 @@ class NewFiles:
         target = parse_target(self.target)
         operation = runtime_of(session).operation("files", safe_url(target.url))
         with operation:
-            listing = await self.listing(session, operation)
-        if listing.table is not None and not self.is_plain:
+            listing = await self._listing(session, operation)
+        if listing.table is not None and not self._is_plain:
             raise listing.table.error(safe_url(target.url))
         if listing.has_index and target.pattern is None:  # an index whose first build has not ended is not used
             dataset = await session.open_dataset(self.target, index=self._index, view=self._view, **self._options)
@@ -390,8 +396,9 @@ class FolderSource:
 
     view: Final = "listed"
 
-    def __init__(self, files: NewFiles) -> None:
+    def __init__(self, files: NewFiles, listing: Callable[[Session, Operation], Awaitable[Listing]]) -> None:
         self._files = files
+        self._listing = listing
         self._target = parse_target(files.target)
         self._until: frozenset[bytes] | None = None
         self._listed: list[ListedFile] | None = None
@@ -426,7 +433,7 @@ class FolderSource:
         target, runtime = self._target, runtime_of(session)
         operation = runtime.operation("files", safe_url(target.url))
         with operation:
-            listing = await self._files.listing(session, operation)
+            listing = await self._listing(session, operation)
             is_list = not (listing.has_index and listing.is_written)
             is_list = is_list or await committing_index(runtime, target.folder, operation) is None
         if not is_list:
@@ -470,15 +477,15 @@ class SnapshotSource:
 
     view: Final = "snapshot"
 
-    def __init__(self, files: NewFiles) -> None:
-        self._files = files
+    def __init__(self, newest_index: Callable[[Session], Awaitable[OpenIndex]]) -> None:
+        self._newest_index = newest_index
         self._until: RowRanges | None = None
 
     async def fix_end(self, session: Session) -> None:
-        self._until = (await self._files.newest_index(session)).manifest.live
+        self._until = (await self._newest_index(session)).manifest.live
 
     async def advance(self, session: Session, start: Offset, max_files: int | None, max_bytes: int | None) -> Offset:
-        index = await self._files.newest_index(session)
+        index = await self._newest_index(session)
         manifest = index.manifest
         offset = IndexOffset.parse(start, manifest.index)
         new = offset.new(manifest.live)
@@ -496,7 +503,7 @@ class SnapshotSource:
     async def between(self, session: Session, start: Offset, end: Offset) -> tuple[dict[str, Validator | None], int]:
         """Return the versions, by url, of the files that the index added between two offsets and still has, and how
         many it had added."""
-        index = await self._files.newest_index(session)
+        index = await self._newest_index(session)
         manifest = index.manifest
         last = IndexOffset.parse(end, manifest.index)
         ids = IndexOffset.parse(start, manifest.index).until(last, manifest.live)

@@ -42,12 +42,14 @@ from asyncpq.distributed.lake_writes import (
     WrittenPart,
     discard_job,
     job_folder,
+    sent_part,
     timed,
+    write_in,
 )
 from asyncpq.distributed.row_order import RowOrder, ZOrder, sampled_z_order, writable_schema
 from asyncpq.distributed.scan_planning import ScanTask, plan_scan
 from asyncpq.distributed.scan_tasks import open_task
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, plan_again_hint, run_on_worker
+from asyncpq.distributed.worker_sessions import WorkerSettings, plan_again_hint, run_on_worker, worker_options
 from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.build_executor import from_thread
@@ -265,7 +267,7 @@ class RewriteTask:
             CorruptFileError: the files differ from the sorted rows.
         """
         rows = run_on_worker(self.write.settings, self.run_in)
-        return rows._replace(part=rows.part.sent())
+        return rows._replace(part=sent_part(rows.part))
 
     async def run_in(
         self, session: Session, watch: Watcher = _unwatched, source: Runtime | None = None
@@ -296,7 +298,7 @@ class RewriteTask:
                     yield batch
                     watch("write", written.rows, tally.rows)
 
-            part = await self.write.write_in(session, batches(), self.number)
+            part = await write_in(self.write, session, batches(), self.number)
         if written != tally:
             raise differs("the sorted rows", self.write.folder)
         await self._verify(session, part, digest, watch)
@@ -642,7 +644,7 @@ async def plan_optimize(
     await LakeWrite.check_folder(session, folder, files.places)
     schema = writable_schema(output_schema(dataset.schema, columns, (), ()))
     order = RowOrder(schema, names, z_names)
-    settings = WorkerOptions.of(state_of(dataset).runtime) if worker is None else worker
+    settings = worker_options(state_of(dataset).runtime) if worker is None else worker
     write = LakeWrite(
         folder=folder,
         schema=schema,

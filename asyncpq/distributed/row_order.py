@@ -75,16 +75,16 @@ class ZOrder:
         """Return the place of each row in the z-order, as int64 without nulls. ``columns`` are the values of each
         column, in the order of ``bounds``."""
         bits = [
-            pc.take(spread, self.ranks(values, bounds))
+            pc.take(spread, ranks_of(values, bounds))
             for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True)
         ]
         return reduce(pc.add, bits)
 
-    @staticmethod
-    def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
-        """Return each value's rank: 0 for null, else 1 plus the number of ``bounds`` not greater than it."""
-        places = pc.search_sorted(bounds, _orderable(values), side="right")
-        return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
+
+def ranks_of(values: pa.Array, bounds: pa.Array) -> pa.Array:
+    """Return each value's rank: 0 for null, else 1 plus the number of ``bounds`` not greater than it."""
+    places = pc.search_sorted(bounds, _orderable(values), side="right")
+    return pc.fill_null(pc.add(pc.cast(places, pa.int64()), 1), 0)
 
 
 def rank_bounds(values: pa.Array, most: int) -> pa.Array:

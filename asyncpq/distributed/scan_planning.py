@@ -27,8 +27,17 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileSet, GivenFiles
 from asyncpq.distributed.engine_scans import SET_FILES, STORED_OTHERWISE, file_sets
 from asyncpq.distributed.packing import MOST_VERSIONS, PieceStore, TaskPacker, cost_of, group_pieces
-from asyncpq.distributed.scan_tasks import PlannedFile, PlanRequests, TaskPiece, TaskScan, pack_task, read_task
-from asyncpq.distributed.worker_sessions import WorkerOptions, WorkerSettings, refresh_hint
+from asyncpq.distributed.scan_tasks import (
+    PlannedFile,
+    PlanRequests,
+    TaskPiece,
+    TaskScan,
+    columns_of,
+    pack_task,
+    read_task,
+    state_of_scan,
+)
+from asyncpq.distributed.worker_sessions import WorkerSettings, refresh_hint, worker_options
 from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns as columns_in
@@ -107,7 +116,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
 
     Attributes:
         scan: what all tasks share: a :class:`TaskScan`, such as an engine's :class:`EngineScan`.
-        pieces: for each task its pieces: encoded files, or parts of a file.
+        pieces: for each task its encoded files; of asyncpq's own. The items of this sequence are the tasks.
         metrics: cost of planning.
         index_report: lines of text on the files that each table of the index ruled out; empty without an index.
         facts: the union of :meth:`EngineRules.facts` of the opened files; empty without an engine's rules.
@@ -116,7 +125,7 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
         versions: versions of these files by url (None: not known); incomplete if there are more than
             ``packing.MOST_VERSIONS``.
         num_rows: number of rows that tasks read; rows of unopened files count only if the listing has their number.
-        prices: the store's latency and bandwidth, as planning has measured them.
+        prices: the store's latency in seconds and bandwidth in bytes per second, as planning has measured them.
         unopened: number of files that were planned without opening them.
         is_sampled: whether all files were planned whole because none of an opened sample was ruled out (``may_sample``
             of :func:`plan_tasks`). Rows and bytes are then extrapolated, and only an engine's own reader can read it.
@@ -165,7 +174,8 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
 
     @property
     def stored_alike(self) -> bool:
-        """Whether all files that tasks read certainly store the columns as the dataset has them."""
+        """Whether all files that tasks read certainly store the columns with the dataset's names and types, so that an
+        engine may read them with its own reader."""
         return not self.unopened and STORED_OTHERWISE not in self.facts
 
     async def check_versions(self, session: Session, folder: str) -> None:
@@ -196,24 +206,27 @@ class ScanTasks(Sequence[ScanTask], Generic[S]):
                 )
 
     def encoded(self) -> list[bytes]:
-        """Return the ``data`` of each task, for :func:`read_task`."""
+        """Return the ``data`` of each task, for :func:`read_task`: for engines that send ``scan`` to workers once."""
         return [pack_task(pieces) for pieces in self.pieces]
 
     def one_task(self) -> bytes:
-        """Return the ``data`` of one task that reads what all tasks read, for :func:`read_task`."""
+        """Return the ``data`` of one task that reads what all tasks read, for :func:`read_task`: for a plan so small
+        that the planner reads it."""
         return pack_task([piece for pieces in self.pieces for piece in pieces])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedChunk:
-    """The plan of consecutive files, made by a worker for :class:`PlanningJobs`. Picklable.
+    """The plan of consecutive files, which a worker makes with :meth:`of`, and :meth:`PlanningJobs.chunks` yields in
+    the planner. Picklable. Only asyncpq reads its attributes.
 
     Attributes:
         pieces: what tasks read of the files, encoded.
         versions: versions of the files that tasks read, by url; None for a file whose version is not known.
         num_rows: number of rows that tasks read.
-        learnt: statistics from the opened footers, by column and url, with which later plans rule out files.
-        facts: as in :class:`ScanTasks`.
+        learnt: for each column, by url, the bounds and null counts in the footers that were opened, with which later
+            plans rule out files.
+        facts: the union of :meth:`EngineRules.facts` of the opened files with rows to read.
         metrics: cost of the worker's planning.
     """
 
@@ -235,17 +248,20 @@ class PlannedChunk:
         num_files: int,
         task_bytes: int,
     ) -> Self:
-        """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files.
+        """Plan ``files`` in a worker's session, as :func:`plan_tasks` does for few files. Call it on a worker, by
+        :func:`run_on_worker`.
 
         Args:
-            scan: what all tasks of the scan share.
-            files: consecutive files of the dataset.
+            scan, skips: the arguments of :meth:`PlanningJobs.chunks`.
+            files: one or more consecutive items of its ``files``.
             session: a session of the worker.
-            skips: leave out bad files.
-            num_files: number of files of the whole plan, to which the cost of ``files`` is extrapolated.
+            num_files: number of all its ``files``, to which the cost of this chunk is extrapolated.
             task_bytes: as in :func:`plan_tasks`.
+
+        Raises:
+            AsyncpqError: a file cannot be opened.
         """
-        state = replace(scan, skips=skips).state(runtime_of(session), files)
+        state = state_of_scan(replace(scan, skips=skips), runtime_of(session), files)
         state.source = GivenFiles(files, view=View(scan.view), description=scan.description)
         request = ScanRequest(columns=scan.columns, where=scan.where)
         operation = runtime_of(session).operation("plan", scan.url)
@@ -272,12 +288,17 @@ class PlannedChunk:
 
 
 class PlanningJobs(Protocol):
-    """Plans very many files on workers: ``jobs`` of :func:`plan_tasks`. An engine implements it with
-    :meth:`PlannedChunk.of`."""
+    """Plans very many files on workers: ``jobs`` of :func:`plan_tasks`. An engine implements it, so that workers call
+    :meth:`PlannedChunk.of`; :func:`plan_tasks` uses it if more than 4096 files have to be opened."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
-        """Yield the plans of workers, each of consecutive files, in order of ``files``. ``skips``: leave out bad
-        files."""
+        """Divide ``files`` among workers, and yield the plans that they return, in the order of ``files``.
+
+        Args:
+            scan: what all tasks of the scan share; picklable, as the files are.
+            files: the files to open, of which each is in one plan.
+            skips: leave out bad files, instead of failing.
+        """
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -344,7 +365,7 @@ async def scan_of(
         output=output,
         batch_size=batch_size,
         where=request.where,
-        settings=WorkerOptions.of(state.runtime) if worker is None else worker,
+        settings=worker_options(state.runtime) if worker is None else worker,
     )
 
 
@@ -466,7 +487,7 @@ class _FilePlanner:
     async def plan(self, jobs: PlanningJobs | None, *, may_sample: bool, opens_all: bool) -> None:
         """Plan all files."""
         state, scan = self._state, self._scan
-        memory, key = state.runtime.memory, scan.dataset_columns().token
+        memory, key = state.runtime.memory, columns_of(scan).token
         if scan.where is not None:
             state.known.recall(memory, key, scan.where, scan.schema)
         opens_all = opens_all or scan.where is not None or state.skips

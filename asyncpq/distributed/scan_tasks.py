@@ -130,8 +130,9 @@ class TaskScan:
     """The part of a plan that all tasks of a scan share: columns, condition and settings. Picklable, and free of
     secrets but those of ``settings``.
 
-    An engine that reads files by rules of its own has a subclass with other :meth:`requests`, :meth:`tables` and
-    :meth:`batch_schema`.
+    :func:`plan_scan` makes one. An engine that reads files by rules of its own makes a subclass of
+    :class:`asyncpq.distributed.EngineScan`, for :func:`plan_tasks`. Only asyncpq calls :meth:`requests`, :meth:`tables`
+    and :meth:`batch_schema`, which EngineScan overrides.
 
     Attributes:
         url: url of the dataset, without secrets.
@@ -171,7 +172,7 @@ class TaskScan:
 
     @classmethod
     def of(cls, state: DatasetState, **own: Any) -> Self:
-        """Return the scan of an open dataset.
+        """Return the scan of an open dataset, for :func:`plan_tasks`.
 
         Args:
             state: the dataset, such as an :class:`asyncpq.distributed.EngineDataset`.
@@ -191,7 +192,8 @@ class TaskScan:
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
-        """Key of the rules, beside ``schema``, that match files to columns: scans with equal keys share caches."""
+        """Key of the rules, beside ``schema``, that match files to columns: scans with equal keys share what workers
+        cache of files."""
         return self.url, self.fields, self.variants
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> PlanRequests:
@@ -207,57 +209,61 @@ class TaskScan:
         assert self.output is not None, "it is the dataset's own"
         return self.output
 
-    def stream(
-        self,
-        state: DatasetState,
-        operation: Operation,
-        files: DatasetFiles,
-        *,
-        batch_size: int = 0,
-        combine_rows: int = 0,
-    ) -> RecordBatchStream:
-        """Return the stream of the rows of ``files``, which is entered with ``async with``.
 
-        Args:
-            state: the dataset, as :meth:`state` returns it.
-            operation: counts the cost of the read.
-            files: the files to read, with the request for each; from a plan or a task.
-            batch_size: maximum rows of a batch; 0: that of the scan.
-            combine_rows: combine small tables to tables of about this number of rows; 0: do not combine.
-        """
-        schema = self.batch_schema()
-        return RecordBatchStream(
-            operation,
-            ScanExecutor(state.runtime, self.url, files),
-            lambda: schema,
-            self.tables(),
-            batch_size=batch_size or self.batch_size,
-            limit=None,
-            combine_rows=combine_rows,
-        )
+def task_stream(
+    scan: TaskScan,
+    state: DatasetState,
+    operation: Operation,
+    files: DatasetFiles,
+    *,
+    batch_size: int = 0,
+    combine_rows: int = 0,
+) -> RecordBatchStream:
+    """Return the stream of the rows of ``files``, which is entered with ``async with``.
 
-    def hinted(self) -> AbstractContextManager[None]:
-        """Add the hint to plan again to errors in the block about files that changed after planning."""
-        return workers.plan_again_hint(self.again, self.view == View.SNAPSHOT)
+    Args:
+        state: the dataset, as :func:`state_of_scan` returns it.
+        operation: counts the cost of the read.
+        files: the files to read, with the request for each; from a plan or a task.
+        batch_size: maximum rows of a batch; 0: that of the scan.
+        combine_rows: combine small tables to tables of about this number of rows; 0: do not combine.
+    """
+    schema = scan.batch_schema()
+    return RecordBatchStream(
+        operation,
+        ScanExecutor(state.runtime, scan.url, files),
+        lambda: schema,
+        scan.tables(),
+        batch_size=batch_size or scan.batch_size,
+        limit=None,
+        combine_rows=combine_rows,
+    )
 
-    def dataset_columns(self) -> DatasetColumns:
-        """Return the dataset's columns. All tasks of the scan in a process get the same token in them, by which they
-        share cached data."""
-        digest = hashlib.sha256(self.schema.serialize().to_pybytes())
-        digest.update(repr(self.cache_key).encode())
-        return DatasetColumns(self.schema, self.fields, digest.digest())
 
-    def state(self, runtime: Runtime, files: Sequence[DataFile]) -> DatasetState:
-        """Return the state of a dataset of ``files``, in their planned versions, with the columns of the scan."""
-        return DatasetState(
-            runtime=runtime,
-            url=self.url,
-            source=GivenFiles(files, view=View.TABLE, description=self.description),
-            columns=self.dataset_columns(),
-            skips=self.skips,
-            skips_missing=self.skips_missing,
-            unifier=self.unifier,
-        )
+def plan_again(scan: TaskScan) -> AbstractContextManager[None]:
+    """Add the hint to plan again to errors in the block about files that changed after planning."""
+    return workers.plan_again_hint(scan.again, scan.view == View.SNAPSHOT)
+
+
+def columns_of(scan: TaskScan) -> DatasetColumns:
+    """Return the dataset's columns. All tasks of the scan in a process get the same token in them, by which they
+    share cached data."""
+    digest = hashlib.sha256(scan.schema.serialize().to_pybytes())
+    digest.update(repr(scan.cache_key).encode())
+    return DatasetColumns(scan.schema, scan.fields, digest.digest())
+
+
+def state_of_scan(scan: TaskScan, runtime: Runtime, files: Sequence[DataFile]) -> DatasetState:
+    """Return the state of a dataset of ``files``, in their planned versions, with the columns of the scan."""
+    return DatasetState(
+        runtime=runtime,
+        url=scan.url,
+        source=GivenFiles(files, view=View.TABLE, description=scan.description),
+        columns=columns_of(scan),
+        skips=scan.skips,
+        skips_missing=scan.skips_missing,
+        unifier=scan.unifier,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,7 +465,7 @@ def read_task(scan: TaskScan, task: bytes) -> Iterator[pa.RecordBatch]:
         ObjectChangedError, ObjectNotFoundError: a file was replaced or deleted after it was planned.
         AsyncpqError: the errors of :meth:`asyncpq.Dataset.scan`.
     """
-    with scan.hinted():
+    with plan_again(scan):
         yield from workers.batches_on_worker(scan.settings, lambda session: open_task(scan, task, runtime_of(session)))
 
 
@@ -499,13 +505,13 @@ async def task_data_files(session: Session, scan: TaskScan, task: bytes) -> list
 def _task_stream(
     runtime: Runtime, scan: TaskScan, files: Sequence[PlannedFile], *, filtered: bool
 ) -> RecordBatchStream:
-    state = scan.state(runtime, [data_file(scan, file, runtime) for file in files])
+    state = state_of_scan(scan, runtime, [data_file(scan, file, runtime) for file in files])
     where = scan.where if filtered else None
     # the plan has pruned already
     request = ScanRequest(columns=scan.columns, where=where, prune=None if where is None else Constant(True))
     operation = runtime.operation("scan", scan.url)
     requests = scan.requests(state, request, are_planned=True)
-    return scan.stream(state, operation, DatasetFiles(state, request, operation, scan=True, requests=requests))
+    return task_stream(scan, state, operation, DatasetFiles(state, request, operation, scan=True, requests=requests))
 
 
 def data_file(scan: TaskScan, file: PlannedFile, runtime: Runtime) -> DataFile:

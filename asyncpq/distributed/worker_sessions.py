@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -37,7 +37,8 @@ _KEPT: Final = 4  # idle sessions that stay open
 class WorkerSettings(Protocol):
     """How worker processes open the session that their tasks share. Picklable, and part of each task.
 
-    :class:`WorkerOptions` implements it. An engine with settings of its own, such as Spark, has a class of its own.
+    :class:`WorkerOptions` implements it, and is enough for most engines. Implement it yourself if workers get their
+    credentials in another way, as :class:`asyncpq.spark.SparkSettings` does. asyncpq calls the methods on the worker.
     """
 
     @property
@@ -45,43 +46,39 @@ class WorkerSettings(Protocol):
         """Key of the session: settings with equal keys share one in each process. Never shown: it may hold secrets."""
 
     def resolved_storage(self) -> dict[str, Any]:
-        """Return the storage options with current credentials. Called again after the store refused them. Raises
-        CredentialsError if there are none."""
+        """Return the storage options, as of :class:`asyncpq.Session`, with current credentials. Called before
+        :meth:`session`, and again after the store refused them. Raises CredentialsError if there are none."""
 
     def session(self, storage: Mapping[str, Any]) -> Session:
-        """Return a new session, not entered, with these storage options."""
+        """Return a new session with these storage options, not entered. asyncpq enters it, shares it among the tasks of
+        the process, and closes it (:func:`close_workers`)."""
 
     def local_folder(self) -> str | None:
-        """Return the folder for temporary files; None for the system's."""
+        """Return the path of the worker's folder for temporary files; None for the system's."""
 
     def refusal_hint(self) -> str:
-        """Return the hint of the error that is raised if the store refuses the credentials."""
+        """Return a sentence that says where to put credentials. If a task raises a CredentialsError, since the store
+        refused them, asyncpq sets it as the error's ``hint`` (:class:`asyncpq.AsyncpqError`)."""
 
     def task_ended(self) -> None:
-        """Called in the worker after each use of the session, for cleanup."""
+        """Called after each use of the session, also one that failed, for cleanup. May do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
     """The options of the session that workers open: those of the planner's session, without disk and shared cache.
 
-    Its methods are those of :class:`WorkerSettings`.
+    Pass one as ``worker`` of a planner such as :func:`plan_scan`. asyncpq calls its methods, which are those of
+    :class:`WorkerSettings`.
 
     Attributes:
         storage_options: as of :class:`asyncpq.Session`. They are pickled with each task, secrets included; leave
             secrets out if the workers' environment has the credentials.
-        options: the other options of the session.
+        options: the other options of the session, an :class:`asyncpq.options.SessionOptions`.
     """
 
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     options: SessionOptions = field(default_factory=SessionOptions)
-
-    @classmethod
-    def of(cls, runtime: Runtime) -> Self:
-        """Return the options of the session to which ``runtime`` belongs, without the shared cache, whose url may have
-        a password, and the disk cache, whose folder is on this host."""
-        options = replace(runtime.options, disk_cache=None, shared_cache=None)
-        return cls(storage_options=runtime.storage_options, options=options)
 
     @property
     def identity(self) -> Hashable:
@@ -100,11 +97,19 @@ class WorkerOptions:
         """Return None: temporary files are in the system's folder."""
 
     def refusal_hint(self) -> str:
-        """Return the hint of the error that is raised if the store refuses the credentials."""
+        """Return the ``hint`` of the CredentialsError of a task: to put the credentials into ``storage_options``, or
+        into the environment of the workers."""
         return "Put the credentials into storage_options, or into the environment of the workers."
 
     def task_ended(self) -> None:
         """Do nothing."""
+
+
+def worker_options(runtime: Runtime) -> WorkerOptions:
+    """Return the options of the session to which ``runtime`` belongs, without the shared cache, whose url may have a
+    password, and the disk cache, whose folder is on this host."""
+    options = replace(runtime.options, disk_cache=None, shared_cache=None)
+    return WorkerOptions(storage_options=runtime.storage_options, options=options)
 
 
 class ProcessSession:
@@ -143,17 +148,17 @@ def run_on_worker(
     *,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Run ``work`` with the session of this process for ``settings``, wait, and return its result. For an engine's own
-    work on workers.
+    """Run ``work`` with the session of this process for ``settings``, wait, and return its result. For work on workers
+    that no task of asyncpq does, such as :meth:`PlannedChunk.of`.
 
     Args:
         settings: how the session is opened; calls with equal settings share it.
         work: called with the session, returns a coroutine, which runs in the session's event loop. It runs a second
             time if the store refuses the credentials and ``settings`` now return others.
-        repeatable: returns whether ``work`` may run a second time.
+        repeatable: returns whether ``work`` may run a second time; always, by default.
 
     Raises:
-        CredentialsError: there are no credentials, or the store refused them.
+        CredentialsError: there are no credentials, or the store refused them. Errors of ``work`` pass unchanged.
     """
 
     def once(session: ProcessSession) -> Iterator[T]:
@@ -222,7 +227,7 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchS
 
 def worker_counts() -> dict[str, int]:
     """Return the costs of all ended reads in the open worker sessions of this process, summed: numbers by the name of
-    the attribute of :class:`asyncpq.ReadMetrics`."""
+    the attribute of :class:`asyncpq.ReadMetrics`. Empty if no session is open."""
     with _changed:
         of_all = [session.counts() for session in _sessions.values()]
     names = dict.fromkeys(name for counted in of_all for name in counted)
@@ -339,7 +344,8 @@ def plan_again_hint(again: str, by_index: bool) -> AbstractContextManager[None]:
 
 
 def refresh_hint(by_index: bool) -> AbstractContextManager[None]:
-    """Return a context manager that adds, to errors about replaced or deleted files, the hint to refresh the index.
+    """Return a context manager that sets ``hint`` of each ObjectChangedError and ObjectNotFoundError of its block: the
+    file was replaced or deleted after the index was built, which has to be refreshed.
 
     ``by_index``: an index lists the files. If not, the errors stay as they are.
     """

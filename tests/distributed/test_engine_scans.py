@@ -28,6 +28,7 @@ from asyncpq.distributed import (
     WorkerOptions,
     plan_tasks,
 )
+from asyncpq.distributed.engine_scans import condition_on, own_columns
 from asyncpq.errors import AmbiguousColumnError
 from asyncpq.events import Operation
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not
@@ -105,7 +106,7 @@ def test_no_row_is_lost(asked: pa.DataType, have: pa.DataType, compares: bool) -
     used = 0
     for _ in range(150):
         where = condition(rng, asked)
-        found = RULES.condition_on(where, lake, own)
+        found = condition_on(RULES, where, lake, own)
         if found is None:
             continue
         wanted = compile_filter(where, lake).mask({"x": mine, "y": numbers}, 5).to_pylist()
@@ -118,8 +119,8 @@ def test_no_row_is_lost(asked: pa.DataType, have: pa.DataType, compares: bool) -
 def test_timestamps_without_a_zone() -> None:
     lake, own = (pa.schema([("x", kind)]) for kind in (_UTC, pa.timestamp("us")))
     where = Comparison("x", ">", values(_UTC)[0])
-    assert RULES.condition_on(where, lake, own) == Comparison("x", ">", values(pa.timestamp("us"))[0])
-    assert EngineRules().condition_on(where, lake, own) is None
+    assert condition_on(RULES, where, lake, own) == Comparison("x", ">", values(pa.timestamp("us"))[0])
+    assert condition_on(EngineRules(), where, lake, own) is None
 
 
 def test_fields_by_name() -> None:
@@ -127,15 +128,15 @@ def test_fields_by_name() -> None:
     lake = pa.schema([("s", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("p", pa.int32())])
     theirs = pa.struct([("more", pa.int8()), ("A", pa.int32())])
     names, types = ["P", "L", "s", "m"], [pa.int32(), pa.large_list(theirs), theirs, pa.map_(pa.string(), theirs)]
-    fields, ambiguous = RULES.own_columns(lake, names, types, {"p": 1})
+    fields, ambiguous = own_columns(RULES, lake, names, types, {"p": 1})
     assert fields is not None
     assert not ambiguous
     seen = pa.struct([("a", pa.int32()), ("b", pa.string())])
     assert [one.type for one in fields] == [seen, pa.large_list(seen), pa.map_(pa.string(), seen), pa.int32()]
     assert [one.names for one in fields] == [("s",), ("L",), ("m",), ()]
     assert [child.names for child in fields[0].children] == [("A",), ()]
-    assert RULES.own_columns(lake, lake.names, lake.types, {}) == (None, {})
-    exact, _ = EngineRules().own_columns(lake, names, types, {})
+    assert own_columns(RULES, lake, lake.names, lake.types, {}) == (None, {})
+    exact, _ = own_columns(EngineRules(), lake, names, types, {})
     assert exact is not None
     assert [child.names for child in exact[0].children] == [(), ()]
     assert exact[1].names == ()
@@ -144,7 +145,7 @@ def test_fields_by_name() -> None:
 def test_names_that_mean_two_fields() -> None:
     lake = pa.schema([("a", pa.int64()), ("s", pa.struct([("t", pa.struct([("x", pa.int64())]))]))])
     twice = pa.struct([("t", pa.struct([("x", pa.int64()), ("X", pa.int64())]))])
-    fields, ambiguous = RULES.own_columns(lake, ["a", "A", "s"], [pa.int64(), pa.int64(), twice], {})
+    fields, ambiguous = own_columns(RULES, lake, ["a", "A", "s"], [pa.int64(), pa.int64(), twice], {})
     assert fields is None
     assert {name: error.column for name, error in ambiguous.items()} == {"a": "a", "s": "s.t.x"}
     assert all(isinstance(error, AmbiguousColumnError) for error in ambiguous.values())

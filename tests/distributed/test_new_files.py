@@ -202,8 +202,8 @@ async def test_a_stream_of_a_pattern_inside_of_a_table(tmp_path: Path) -> None:
     pattern = f"{tmp_path}/t/part-*.parquet"
     async with Session() as session:
         with pytest.raises(InvalidOptionError, match=f"a Delta table, {tmp_path}/t/"):
-            await NewFiles(pattern).kind(session)
-        assert await NewFiles(pattern, format="parquet").kind(session) is FolderSource
+            await NewFiles(pattern)._kind(session)
+        assert await NewFiles(pattern, format="parquet")._kind(session) is FolderSource
 
 
 # -- batches, read by tasks -----------------------------------------------------------------------

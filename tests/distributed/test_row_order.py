@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncpq.distributed.row_order import ZOrder, rank_bounds
+from asyncpq.distributed.row_order import ZOrder, rank_bounds, ranks_of
 from tests.example_counts import examples
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -49,7 +49,7 @@ def test_ranks_never_contradict_the_order_of_values(name: str, data: st.DataObje
     sample = data.draw(st.lists(st.none() | one, max_size=40))
     values = data.draw(st.lists(st.none() | one, min_size=1, max_size=40)) + sample
     bounds = rank_bounds(pa.array(sample, kind), data.draw(st.integers(1, 20)))
-    ranks = ZOrder.ranks(pa.array(values, kind), bounds).to_pylist()
+    ranks = ranks_of(pa.array(values, kind), bounds).to_pylist()
     in_order = sorted(zip(values, ranks, strict=True), key=lambda pair: _key(pair[0]))
     assert [rank for _, rank in in_order] == sorted(ranks)
     assert all((rank == 0) == (value is None) for value, rank in in_order)
@@ -61,7 +61,7 @@ def test_ranks_never_contradict_the_order_of_values(name: str, data: st.DataObje
 
 def test_ranks_are_of_equal_size_whatever_the_values_are() -> None:
     values = pa.array([2.0 ** (at / 50) for at in range(10_000)])
-    ranks = ZOrder.ranks(values, rank_bounds(values, 15))
+    ranks = ranks_of(values, rank_bounds(values, 15))
     sizes = [one["counts"] for one in pc.value_counts(ranks).to_pylist()]
     assert len(sizes) == 16
     assert max(sizes) - min(sizes) <= 1
