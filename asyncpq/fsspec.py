@@ -240,9 +240,13 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
             self._loop = None if self.asynchronous else get_loop()
 
     def wait_for(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any, **options: Any) -> T:
-        """Run ``work()`` in the event loop of the blocking calls, wait, and return its result.
+        """Run the coroutine ``work(*arguments, **options)`` in the event loop of the blocking calls, wait, and return
+        its result: for the filesystem's own coroutine methods, as in ``fs.wait_for(fs.version, path)``.
 
         Unlike ``fsspec.asyn.sync``, it keeps DeadlineExceededError, and does not hang when the interpreter ends.
+
+        Raises:
+            UsageError: the filesystem has ``asynchronous=True``, or this is the loop that would run the work.
         """
         if self.asynchronous:
             raise UsageError(
@@ -258,7 +262,13 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return wait_in(loop, work(*arguments, **options))
 
     async def session(self) -> Session:
-        """Return the session of the running event loop. The first call creates it."""
+        """Return the session, entered, through which the filesystem reads in the running event loop; the first call in
+        a loop makes it from the filesystem's options. Reads call it themselves; with ``asynchronous=True`` you need it
+        for their costs, ``(await fs.session()).metrics``.
+
+        The filesystem owns the session. ``await fs._close()`` closes that of the running loop, and :meth:`close` that
+        of the blocking calls; the next read makes a new one.
+        """
         self._leave_parent()
         loop = asyncio.get_running_loop()
         entering = self._sessions.get(loop)
@@ -268,7 +278,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     @property
     def metrics(self) -> ReadMetrics:
-        """The summed costs of all blocking reads in this process."""
+        """The summed costs of all blocking reads in this process since the last :meth:`close`."""
         metrics: ReadMetrics = self.wait_for(self.session).metrics
         return metrics
 
@@ -324,7 +334,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     async def version(self, path: str) -> ObjectVersion:
         """Return the current version of the object at ``path``, for :meth:`read`: its ``size`` in bytes and its
-        ``validator``."""
+        ``validator`` (:class:`asyncpq.Validator`). As :meth:`read` and :meth:`pinned`, it is awaited; blocking code
+        calls ``fs.wait_for(fs.version, path)``."""
         return await (await self._reader()).version(self._url(self._own_path(path)))
 
     async def read(
@@ -333,7 +344,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         """Return byte ranges of one version of an object; by default of the current version.
 
         ``ranges`` are pairs of start and stop like those of a slice: negative numbers count from the object's end, None
-        means its beginning or end.
+        means its beginning or end. Raises FileNotFoundError if there is no object, ObjectChangedError if it no longer
+        has this version.
         """
         return await (await self._reader()).read(self._url(self._own_path(path)), ranges, version)
 
@@ -412,7 +424,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return ObjectFile(self, path, version, block_size, cache_type, cache_options)
 
     async def open_async(self, path: str, mode: str = "rb", **_: Any) -> AsyncObjectFile:
-        """Open an object for ``await file.read()``. The file is pinned to the object's current version."""
+        """Open an object for ``await file.read()``. The file is pinned to the object's current version. Raises
+        FileNotFoundError if there is no object, UnsupportedStoreError for another ``mode`` than "rb"."""
         if mode != "rb":
             _read_only(path)
         return AsyncObjectFile(self, self._own_path(path), await self.version(path))
