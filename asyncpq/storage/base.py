@@ -285,8 +285,8 @@ class FolderStore(Store, Protocol):
     """A store that can look into a folder without listing what its subfolders hold."""
 
     async def first_names(self, url: str, *, context: RequestContext) -> FirstNames:
-        """Return the first names directly in the folder ``url`` (with its slash), from one small request; none if there
-        is no such folder. Raises StoreError."""
+        """Return the names directly in the folder ``url`` (with its slash) that one small request gives, in any order;
+        none if there is no such folder. Raises StoreError."""
 
 
 @runtime_checkable

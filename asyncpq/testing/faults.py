@@ -143,6 +143,7 @@ class Fault:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """The argument of the functions in ``CATALOGUE``: values for their faults, such as another version of the object.
+    Tests make it: ``server.faults = [CATALOGUE["truncated body"](scene)]``.
 
     Attributes:
         other: bytes of another version of the object; a version of equal size is the hardest to notice.

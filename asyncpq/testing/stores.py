@@ -43,7 +43,8 @@ def wrap_store(session: Session, url: str, wrap: Callable[[base.Store], W]) -> W
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """One fetch of a session from a store.
+    """One fetch of a session from a store: the argument of :meth:`WrappedStore.around`, and an item of
+    :attr:`RecordingStore.calls`.
 
     Attributes:
         url: url of the object, without secrets.
@@ -65,7 +66,7 @@ class StoreCall:
 
 @dataclass(frozen=True, slots=True)
 class StoreWrite:
-    """One write of a session to a store.
+    """One write of a session to a store: the argument of :meth:`WrappedStore.around_write`.
 
     Attributes:
         name: the store's method: "put_object", "create_object", "put_file", "create_stream" or "delete_objects".
@@ -80,22 +81,28 @@ class StoreWrite:
 
 class WrappedStore(base.WritableStore, base.FolderStore):
     """A base class for stores in tests: it passes each fetch to the store ``inner`` through :meth:`around`, each write
-    through :meth:`around_write`. :func:`wrap_store` puts one into a session.
+    through :meth:`around_write`. :func:`wrap_store` puts one into a session, which then calls its methods.
 
-    Implements :class:`asyncpq.storage.base.WritableStore`.
+    A subclass overrides :meth:`around` and :meth:`around_write`. The other methods, those of
+    :class:`asyncpq.storage.base.WritableStore`, pass each call on to ``inner``; override one to change what the store
+    lists or knows.
+
+    Attributes:
+        inner: the wrapped store.
     """
 
     def __init__(self, inner: base.Store) -> None:
         self.inner = inner
 
     async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
-        """Return the result of the fetch that ``call`` describes. ``await fetch()`` calls ``inner``. Override the
-        method to change or record fetches."""
+        """Return the result of the fetch that ``call`` describes: that of ``await fetch()``, which calls ``inner`` and
+        may be called any number of times. Override the method to change, delay or record fetches, or raise a
+        StoreError. The session calls it for each fetch, many at once."""
         return await fetch()
 
     async def around_write(self, call: StoreWrite, write: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the write that ``call`` describes. ``await write()`` calls ``inner``. Override the
-        method to change or record writes."""
+        """Return the result of the write that ``call`` describes: that of ``await write()``, which calls ``inner``.
+        Override the method to change, delay or record writes, or raise a StoreError."""
         return await write()
 
     async def open_object(self, url: str) -> base.StoredObject:
@@ -107,6 +114,12 @@ class WrappedStore(base.WritableStore, base.FolderStore):
         return await self.inner.list_objects(url, context=context, wants=wants)
 
     async def first_names(self, url: str, *, context: base.RequestContext) -> base.FirstNames:
+        """Return what ``inner`` returns: urls of objects, and of folders with a slash at their ends, that are directly
+        in the folder ``url`` (with its slash), in any order. With it sessions look for tables around a folder.
+
+        ``urls`` has at most one page of a listing, 1000 names in S3; ``is_whole`` says that there are no others. No
+        urls, and ``is_whole``, if there is no such folder, or ``inner`` cannot look into folders. Raises StoreError.
+        """
         if isinstance(self.inner, base.FolderStore):
             return await self.inner.first_names(url, context=context)
         return base.FirstNames([], True)
@@ -177,7 +190,7 @@ class RecordingStore(WrappedStore):
 
 class LatencyStore(WrappedStore):
     """A store that delays each fetch by ``latency_s`` seconds, plus the time of its bytes at ``bandwidth_bytes_s``
-    bytes per second."""
+    bytes per second: ``wrap`` of :func:`wrap_store`, as it is or with other values (``functools.partial``)."""
 
     def __init__(self, inner: base.Store, *, latency_s: float = 0.030, bandwidth_bytes_s: float = 100e6) -> None:
         super().__init__(inner)
@@ -211,7 +224,8 @@ class StoreFault:
 
 
 class FaultStore(WrappedStore):
-    """A store that fails fetches, by its ``faults``. Reads do not retry its errors, since stores retry themselves."""
+    """A store that fails fetches, by its ``faults``: ``wrap_store(session, url, lambda store: FaultStore(store,
+    [StoreFault()]))``. Reads do not retry its errors, since stores retry themselves."""
 
     def __init__(self, inner: base.Store, faults: Sequence[StoreFault] = ()) -> None:
         super().__init__(inner)

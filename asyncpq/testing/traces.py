@@ -28,7 +28,8 @@ _SCHEMA = pa.schema(
 
 
 class Access(NamedTuple):
-    """One access to a memory cache: an item of a trace.
+    """One access to a memory cache: an item of a trace, which :attr:`RecordingCache.trace` records and :func:`replay`
+    repeats.
 
     Attributes:
         operation: the cache's method: "get", "put", "offer" or "discard".
@@ -48,8 +49,13 @@ class Access(NamedTuple):
 class RecordingCache(MemoryCache):
     """A memory cache that records its accesses: pass it as ``Session(memory_cache=)``.
 
-    Its attribute ``trace`` is the list of :class:`Access`. Give the cache a budget without evictions: after one, an
-    access looks like one to a value that was never put.
+    Give the cache a budget without evictions: after one, an access looks like one to a value that was never put.
+
+    Args:
+        max_bytes: the budget, in bytes.
+
+    Attributes:
+        trace: the accesses so far, a list of :class:`Access` in order, for :func:`write_trace` or :func:`replay`.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -105,7 +111,8 @@ def _kind(key: Hashable) -> str:
 
 
 def write_trace(path: str | os.PathLike[str], trace: Sequence[Access]) -> None:
-    """Write a trace to a Parquet file, one row for each access."""
+    """Write a trace (:attr:`RecordingCache.trace`) to a local Parquet file, one row for each access, for
+    :func:`read_trace`. An existing file is replaced."""
     columns = list(zip(*trace, strict=True)) or [()] * len(_SCHEMA)
     arrays = [
         pa.array(column, field.type if not pa.types.is_dictionary(field.type) else pa.string()).cast(field.type)
@@ -115,7 +122,13 @@ def write_trace(path: str | os.PathLike[str], trace: Sequence[Access]) -> None:
 
 
 def read_trace(path: str | os.PathLike[str]) -> list[Access]:
-    """Read a trace that :func:`write_trace` wrote."""
+    """Read a trace that :func:`write_trace` wrote: the accesses to a memory cache, in order, for :func:`replay` on
+    caches of other sizes or policies.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        pyarrow.ArrowInvalid: it is not a Parquet file.
+    """
     table = pq.ParquetFile(path).read()
     return [Access(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
@@ -134,7 +147,8 @@ class Cache(Protocol):
 
 @dataclass(slots=True)
 class HitRate:
-    """The hit rate of a cache among those accesses that a cache of unlimited size would answer.
+    """The hit rate of a cache among those accesses that a cache of unlimited size would answer: a value of
+    :class:`Replay`.
 
     Attributes:
         requests: number of these accesses.
@@ -159,7 +173,8 @@ class HitRate:
         return self.hit_bytes / self.bytes if self.bytes else 1.0
 
     def count(self, weight: int, hit: bool) -> None:
-        """Count one access to a value of ``weight`` bytes. ``hit``: the cache had the value."""
+        """Count one access to a value of ``weight`` bytes; :func:`replay` calls it. ``hit``: the cache had the
+        value."""
         self.requests += 1
         self.bytes += weight
         if hit:
