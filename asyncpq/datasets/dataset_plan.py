@@ -83,7 +83,8 @@ class DatasetPlan:
     @property
     def funnel(self) -> tuple[FunnelStep, ...]:
         """The steps from all files to the rows that would be read: at each step, how many files, row groups, pages
-        and rows are left, and what ruled out the others."""
+        and rows are left, and what ruled out the others: dicts with the keys "level", "total", "ruled_out" and "kept"
+        of :class:`asyncpq.reports.documents.FunnelStep`."""
         ruled_out = Counter(self.files_by)
         ruled_out["statistics"] += self.files_by_footer - len(self.files_empty)
         ruled_out.update(file_fate(plan.fates) for plan in self.files_empty)

@@ -586,10 +586,11 @@ def _moment(value: int, logical: LogicalType, per_second: int) -> str | None:
 
 class InspectionReport(dict[str, Any], Generic[D_co]):
     """The layout of a file, or of a dataset's files, as :meth:`asyncpq.File.inspect` and
-    :meth:`asyncpq.Dataset.inspect` return it: a dict of JSON values (docs/cli.md)."""
+    :meth:`asyncpq.Dataset.inspect` return it: a dict of JSON values with the keys of
+    :class:`asyncpq.reports.documents.Inspection` or :class:`asyncpq.reports.documents.DatasetInspection`."""
 
     def to_dict(self) -> D_co:
-        """Return the report as a JSON document."""
+        """Return this dict, typed as one of these documents."""
         return cast("D_co", self)
 
     def explain(self) -> str:

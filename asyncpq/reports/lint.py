@@ -645,10 +645,10 @@ def _segment(plain: float, size: float, whole_bytes: int) -> tuple[int, float]:
 
 class LintReport(dict[str, Any]):
     """The findings that :meth:`asyncpq.File.lint` and :meth:`asyncpq.Dataset.lint` return: a dict of JSON values
-    (docs/cli.md)."""
+    with the keys of :class:`asyncpq.reports.documents.Lint`."""
 
     def to_dict(self) -> Lint:
-        """Return the report as a JSON document."""
+        """Return this dict, typed as a :class:`asyncpq.reports.documents.Lint`."""
         return cast("Lint", self)
 
     def explain(self) -> str:

@@ -55,7 +55,7 @@ class WhyReport:
         self._document = document
 
     def to_dict(self) -> Why:
-        """Return the report as a JSON document."""
+        """Return the report as a dict of JSON values with the keys of :class:`asyncpq.reports.documents.Why`."""
         return self._document
 
     def add_layout(self, layout: Inspection) -> None:

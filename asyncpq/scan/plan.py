@@ -77,8 +77,9 @@ class Plan:
         fallbacks: slower paths that the read would take, and metadata that are ignored since they contradict the file.
         metadata_requests: the number of requests that planning sent.
         fates: for each row group, and each page of row groups that would be read, whether it is read, cached or ruled
-            out, and by what.
-        funnel: the steps from row groups to pages and rows, and how many each mechanism rules out.
+            out, and by what: a dict with the keys of :class:`asyncpq.reports.documents.FileFates`.
+        funnel: the steps from row groups to pages and rows, and how many each mechanism rules out: dicts with the keys
+            "level", "total", "ruled_out" and "kept" of :class:`asyncpq.reports.documents.FunnelStep`.
         layout: returns the layout of the file from metadata in memory; None if memory has none, and in a pickled plan.
     """
 
