@@ -141,7 +141,8 @@ def immutable() -> CachePolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestOptions:
-    """Options for how reads become range GETs: ``requests`` of :class:`asyncpq.Session`.
+    """Options for how reads become range GETs: ``requests`` of :class:`asyncpq.Session`. A value that is not allowed
+    raises :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         tail_bytes: bytes of the first GET of an object, from its end. It should cover footer and page indexes. Later
@@ -187,7 +188,8 @@ class RequestOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryOptions:
-    """Options for when a failed or slow request is sent again: ``retry`` of :class:`asyncpq.Session`.
+    """Options for when a failed or slow request is sent again: ``retry`` of :class:`asyncpq.Session`. A value that is
+    not allowed raises :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         max_attempts: tries of one request, the first included.
@@ -233,7 +235,7 @@ class RetryOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitOptions:
     """Bounds on the resources of one session, and on those that one file may take: ``limits`` of
-    :class:`asyncpq.Session`.
+    :class:`asyncpq.Session`. A value that is not allowed raises :class:`asyncpq.InvalidOptionError`.
 
     A unit is what a read fetches in one step: rows of one or several row groups, in all columns that the read needs.
 
@@ -245,9 +247,9 @@ class LimitOptions:
         unit_bytes: compressed bytes that a unit of a scan should have.
         round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by unit, as scans.
         decode_threads: number of threads that decode pages; 0 decodes on the event loop.
-        inline_decode_bytes: a unit of fewer bytes than this is decoded on the event loop, since a thread would cost
-            more, unless it may decode to more than 16 times this size. A unit of at least twice this size is decoded
-            by several threads.
+        inline_decode_bytes: a unit of fewer compressed bytes than this is decoded on the event loop, since a thread
+            would cost more, unless it may decode to more than 16 times this size; 0: none is. A unit of at least twice
+            this size is decoded by several threads.
         max_footer_bytes: maximum bytes of a footer; a larger one raises ResourceLimitError.
         max_footer_elements: maximum list elements of a footer in all (schema elements, column chunks, pairs of
             metadata, and their lists); more raise ResourceLimitError.
@@ -298,7 +300,8 @@ class LimitOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """Options for what reads check, and in which form they return values: ``read`` of :class:`asyncpq.Session`.
+    """Options for what reads check, and in which form they return values: ``read`` of :class:`asyncpq.Session`. A value
+    that is not allowed raises :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         verify_crc: check page CRCs if the file has them.
@@ -339,7 +342,8 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskCacheOptions:
-    """The cache on disk that all processes of one user on a host share: ``disk_cache`` of :class:`asyncpq.Session`.
+    """The cache on disk that all processes of one user on a host share: ``disk_cache`` of :class:`asyncpq.Session`. A
+    value that is not allowed raises :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         path: the cache's folder, owned by this user alone; it is made if it does not exist.
@@ -360,7 +364,8 @@ class DiskCacheOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedCacheOptions:
-    """A cache in a Valkey or Redis server, shared by many hosts. Cannot be pickled: it may hold secrets.
+    """A cache in a Valkey or Redis server, shared by many hosts: ``shared_cache`` of :class:`asyncpq.Session`. Cannot
+    be pickled: it may hold secrets. A value that is not allowed raises :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password if the server
@@ -416,7 +421,8 @@ class SharedCacheOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildOptions:
     """Options for building, refreshing and compacting indexes: ``building`` of :meth:`asyncpq.Session.build_index`. A
-    segment is an immutable, sorted part of an index, such as one Parquet file.
+    segment is an immutable, sorted part of an index, such as one Parquet file. A value that is not allowed raises
+    :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         memory_bytes: approximate bytes of memory for index rows that are not written yet; further rows go to local
@@ -451,7 +457,8 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionOptions:
-    """The options of a :class:`asyncpq.Session`.
+    """The options of a :class:`asyncpq.Session`, beside ``storage_options``. A value that is not allowed raises
+    :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         memory_cache_bytes: maximum bytes in the memory cache; 0 disables the cache.
@@ -506,7 +513,7 @@ class SessionOptions:
 
     def policy(self, *urls: str) -> CachePolicy:
         """Return the cache policy for an object: that of the first pattern that matches one of its ``urls``; else
-        the default."""
+        ``etag()``."""
         if isinstance(self.cache_policy, CachePolicy):
             return self.cache_policy
         matching = (

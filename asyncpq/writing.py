@@ -44,7 +44,7 @@ COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
 @dataclass(frozen=True, kw_only=True)
 class BloomFilter:
     """Options for the Bloom filters of a column, one filter in each row group: an item of
-    :attr:`WriteOptions.bloom_filters`.
+    :attr:`WriteOptions.bloom_filters`. A value that is not allowed raises :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         column: name, or dotted path of a leaf.
@@ -69,7 +69,7 @@ class BloomFilter:
 @dataclass(frozen=True, kw_only=True)
 class SortedBy:
     """A column by which the rows are sorted: an item of :attr:`WriteOptions.sorted_by`. A write of rows in another
-    order fails.
+    order, or of a column that does not exist or has no order, raises :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         column: name, or dotted path of a leaf in structs.
