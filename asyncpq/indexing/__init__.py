@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from asyncpq.indexing.backends import FolderBackend, JsonBackend, MemoryBackend, ValkeyBackend
     from asyncpq.indexing.backends.sql_backend import SqlBackend
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
-    from asyncpq.indexing.build.maintenance import Vacuumed, Verified
+    from asyncpq.indexing.build.index_builder import Refreshed
+    from asyncpq.indexing.build.maintenance import Compacted, Vacuumed, Verified
     from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
     from asyncpq.indexing.index_model import IndexBackend, IndexTable, KeyRange, Segment, SegmentQuery
     from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Bloom",
     "Bounds",
+    "Compacted",
     "EmbeddedIndex",
     "EmbeddedIndexEntry",
     "EmbeddedIndexWriter",
@@ -47,6 +49,7 @@ __all__ = [
     "IndexTable",
     "TableReport",
     "IndexBackend",
+    "Refreshed",
     "Segment",
     "SegmentQuery",
     "SqlBackend",
@@ -64,7 +67,8 @@ _MODULES = {
     "asyncpq.indexing.backends": ("FolderBackend", "JsonBackend", "MemoryBackend", "ValkeyBackend"),
     "asyncpq.indexing.backends.sql_backend": ("SqlBackend",),
     "asyncpq.indexing.build.embedding": ("EmbeddedIndexWriter", "embed_indexes"),
-    "asyncpq.indexing.build.maintenance": ("Vacuumed", "Verified"),
+    "asyncpq.indexing.build.index_builder": ("Refreshed",),
+    "asyncpq.indexing.build.maintenance": ("Compacted", "Vacuumed", "Verified"),
     "asyncpq.indexing.index": ("Index", "IndexReport", "Staleness", "TableReport"),
     "asyncpq.indexing.index_model": ("IndexBackend", "IndexTable", "KeyRange", "Segment", "SegmentQuery"),
     "asyncpq.indexing.kinds": (

@@ -187,7 +187,8 @@ class Index(EnteredAsync):
 
     @property
     def manifest(self) -> Manifest:
-        """The newest snapshot that this handle has loaded: its files, tables and segments."""
+        """The newest snapshot that this handle has loaded (:class:`asyncpq.indexing.manifest.Manifest`), with its
+        tables and segments. :meth:`show` sums it up."""
         return self.head.manifest
 
     @property
@@ -196,12 +197,16 @@ class Index(EnteredAsync):
         return self.manifest.snapshot
 
     async def refresh(self, files: Sequence[str] | None = None) -> Refreshed:
-        """Update the index to the files as they are now; return the numbers of added and removed files, and files that
-        could not be read. Only new and replaced files are read. If many segments result, they are compacted.
+        """Update the index to the files as they are now. Only new and replaced files are read. If many segments result,
+        they are compacted.
 
         Args:
             files: urls of files that are new, replaced or deleted; no others are checked. None: all files, from a
                 listing or from the table's newest version.
+
+        Returns:
+            A :class:`asyncpq.indexing.Refreshed`: the numbers of added and removed files, and the files that could not
+            be read.
 
         Raises:
             StoreError: a store failed. The next refresh continues from what was committed.
@@ -221,6 +226,9 @@ class Index(EnteredAsync):
     async def compact(self) -> Compacted:
         """Merge segments into fewer ones, without the rows of files that are no longer listed, so that lookups read
         fewer. The old segments stay in the backend until :meth:`vacuum` deletes them.
+
+        Returns:
+            A :class:`asyncpq.indexing.Compacted`: the numbers of merged and written segments.
 
         Raises:
             StoreError: a store failed.

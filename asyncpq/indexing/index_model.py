@@ -210,7 +210,9 @@ class IndexBackend(Protocol):
     """Stores an index: immutable segments, and one manifest for each snapshot. Implement one for a store of your own:
     ``at`` of :meth:`asyncpq.Session.build_index` takes it.
 
-    Methods count their requests in ``operation``, unless that is None.
+    asyncpq calls the methods, in the session's event loop and several at once. Those of its own backends count their
+    requests in ``operation``, unless that is None; yours may ignore it. :data:`asyncpq.testing.BACKEND_CHECKS` tests a
+    backend.
     """
 
     @property
@@ -218,7 +220,7 @@ class IndexBackend(Protocol):
         """Url or other text that names the place of the index, without secrets."""
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Check that the backend can store tables of all ``kinds``.
+        """Check that the backend can store tables of all ``kinds``: values of :attr:`IndexTable.kind`.
 
         Raises:
             InvalidOptionError: the backend cannot store one of the kinds; the hint names a backend that can.
@@ -265,14 +267,15 @@ class IndexBackend(Protocol):
 
     # -- manifests
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """Return the number and the content of a recent manifest, not always the newest; None if there are no
-        manifests. Makes one request."""
+        """Return the number and the content of a recent manifest (bytes that describe a snapshot), not always the
+        newest; None if there are no manifests. Makes one request."""
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         """Return the content of manifest ``number``; None if it does not exist. Makes one request."""
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """Create manifest ``number`` atomically and return True; return False if that number exists already.
+        """Create manifest ``number`` atomically and return True; return False if that number exists already. Of many
+        calls with one number, one returns True.
 
         Raises:
             ConcurrentCommitUnsupported: the backend cannot create atomically, and ``single_writer`` is not set.
@@ -285,11 +288,11 @@ class IndexBackend(Protocol):
     async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
         """Return the age of each segment, manifest or build by name, in seconds according to the backend's clock. The
         name of a manifest is its number in decimal digits, that of a build its id; a build's age is that of its last
-        heartbeat."""
+        :meth:`touch`. ``stored`` says which: "segments", "manifests" or "builds"."""
 
     async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """Delete segments, manifests or builds by the names that :meth:`ages` returns. Those that do not exist are
-        ignored."""
+        """Delete segments, manifests or builds (``stored``: as in :meth:`ages`) by the names that :meth:`ages` returns.
+        Those that do not exist are ignored."""
 
     async def drop(self, *, operation: Operation | None = None) -> None:
         """Remove the index, with all its manifests and segments."""

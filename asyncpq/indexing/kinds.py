@@ -19,7 +19,8 @@ from asyncpq.options import require_whole
 
 class IndexKind(ABC):
     """Base of the kinds of index over the files of a dataset, such as :class:`Keys`: items of ``kinds`` of
-    :meth:`asyncpq.Session.build_index`.
+    :meth:`asyncpq.Session.build_index`. Builds know those of :mod:`asyncpq.indexing` only: an index of your own is a
+    :class:`FileIndex`.
 
     Attributes:
         name: the kind's name in reports and messages.
@@ -29,7 +30,8 @@ class IndexKind(ABC):
 
     @abstractmethod
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return the index tables that a build makes for this kind, for a dataset with the columns ``schema``.
+        """Return the index tables that a build makes for this kind, for a dataset with the columns ``schema``. Builds
+        call it, and you may, to check the columns first.
 
         Raises:
             ColumnNotFoundError: the dataset lacks a column that the kind names.
@@ -54,6 +56,8 @@ class Bounds(IndexKind):
         object.__setattr__(self, "columns", _names(columns))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return an :class:`IndexTable` for each column: of the kind "bounds". Raises the errors of
+        :meth:`IndexKind.tables`."""
         names = self.columns or tuple(_ordered_leaves(schema))
         return [IndexTable("bounds", (name,)) for name in names if _checked(schema, name, "bounds", lists=False)]
 
@@ -78,6 +82,8 @@ class ValueSet(IndexKind):
         object.__setattr__(self, "max_values", max_values)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return an :class:`IndexTable` for each column: of the kind "set". Raises the errors of
+        :meth:`IndexKind.tables`."""
         options = (("max_values", self.max_values),)
         return [IndexTable("set", (name,), options) for name in self.columns if _checked(schema, name, "a set")]
 
@@ -107,6 +113,8 @@ class Bloom(IndexKind):
         object.__setattr__(self, "false_positives", float(share))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return an :class:`IndexTable` for each column: of the kind "bloom". Raises the errors of
+        :meth:`IndexKind.tables`."""
         options = (("fpp", self.false_positives),)
         return [
             IndexTable("bloom", (name,), options) for name in self.columns if _checked(schema, name, "Bloom filters")
@@ -141,6 +149,8 @@ class NGrams(IndexKind):
         object.__setattr__(self, "max_ngrams", max_ngrams)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return an :class:`IndexTable` for each column: of the kind "ngram". Raises the errors of
+        :meth:`IndexKind.tables`."""
         options = (("max_ngrams", self.max_ngrams), ("n", self.n))
         return [IndexTable("ngram", (name,), options) for name in self.columns if _text(schema, name, "n-grams")]
 
@@ -167,6 +177,8 @@ class Keys(IndexKind):
         object.__setattr__(self, "max_postings", max_postings)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return one :class:`IndexTable` for all columns: of the kind "keys". Raises the errors of
+        :meth:`IndexKind.tables`."""
         for name in self.columns:
             _checked(schema, name, "a key", lists=len(self.columns) == 1)
         return [IndexTable("keys", self.columns, (("max_postings", self.max_postings),))]
@@ -190,6 +202,8 @@ class Text(IndexKind):
         object.__setattr__(self, "columns", _names(columns, at_least=1))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return an :class:`IndexTable` for each column: of the kind "text". Raises the errors of
+        :meth:`IndexKind.tables`."""
         options = (("tokenizer", TOKENIZER), ("version", TOKENIZER_VERSION))
         return [IndexTable("text", (name,), options) for name in self.columns if _text(schema, name, "tokens")]
 
@@ -202,6 +216,7 @@ class Footers(IndexKind):
     name: ClassVar[str] = "footers"
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return one :class:`IndexTable`, of the kind "footers", whatever ``schema`` is; raises no error."""
         return [IndexTable("footers")]
 
 
@@ -213,6 +228,7 @@ class Pages(IndexKind):
     name: ClassVar[str] = "pages"
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        """Return one :class:`IndexTable`, of the kind "pages", whatever ``schema`` is; raises no error."""
         return [IndexTable("pages")]
 
 

@@ -45,7 +45,8 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One snapshot of an index: its dataset, tables, segments and the ids of its files.
+    """One snapshot of an index: its dataset, tables, segments and the ids of its files. :attr:`Index.manifest` returns
+    one.
 
     Attributes:
         index: id of the index; each index ever built at a place has another.

@@ -64,7 +64,7 @@ class Refreshed:
     resumed: int = 0
 
     def after(self, manifest: Manifest) -> Refreshed:
-        """Return this result with ``manifest`` as the newest snapshot, such as that of a later compaction."""
+        """Return this result with ``manifest`` as the newest snapshot. Builds call it after a compaction."""
         return replace(self, manifest=manifest)
 
 
