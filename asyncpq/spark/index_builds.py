@@ -94,6 +94,7 @@ def build_index(
     An interrupted build continues where it stopped. An existing index is refreshed.
 
     Args:
+        target, kinds: as in :meth:`asyncpq.Session.build_index`.
         at: url of the index's folder, in an object store or on a disk that driver and executors share. None:
             ``_asyncpq/`` below the prefix. Another backend of :mod:`asyncpq.indexing` works too; if it has no url, the
             driver alone writes it, within its memory.
@@ -127,8 +128,11 @@ def refresh_index(
         at, building: as in :func:`build_index`.
         files: urls of files that are new, replaced or deleted; None: all files are listed and compared.
         table: the table of the index, as in :meth:`asyncpq.Session.open_index`; None for an index of plain files.
-        options: ``format`` and ``version`` of the table; and attributes of
-            :class:`asyncpq.spark.settings.SparkSettings`.
+        options: ``format`` and ``version`` of the table; and attributes of :class:`asyncpq.spark.SparkSettings`.
+
+    Raises:
+        ObjectNotFoundError: there is no index at the place.
+        AsyncpqError: as :func:`build_index`.
     """
     of_table, settings = split_settings(options, TableKeywords)
     call = _BuildCall(spark, at, settings)
@@ -146,10 +150,10 @@ def verify_index(
     table: object = None,
     **options: Unpack[TableKeywords],
 ) -> Verified:
-    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does, with its arguments ``sample`` and ``rows``. The
-    driver reads the sample.
+    """Verify an index as :meth:`asyncpq.indexing.Index.verify` does, with its arguments ``sample`` and ``rows`` and its
+    result. The driver reads the sample.
 
-    ``at``, ``table`` and ``options`` are those of :func:`refresh_index`.
+    ``at``, ``table`` and ``options`` are those of :func:`refresh_index`, and so are the errors.
     """
     of_table, settings = split_settings(options, TableKeywords)
     call = _BuildCall(spark, at, settings)
@@ -172,7 +176,16 @@ def vacuum(
     """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum` does, and files that failed tasks left behind.
 
     Segments, and data files of a lake that asyncpq writes, are removed if they are older than a day and no kept
-    snapshot lists them. The defaults are those of :meth:`asyncpq.indexing.Index.vacuum`.
+    snapshot lists them.
+
+    Args:
+        at: as in :func:`build_index`.
+        keep, older_than: as in :meth:`asyncpq.indexing.Index.vacuum`; None for its defaults.
+        settings: attributes of :class:`asyncpq.spark.SparkSettings`.
+
+    Raises:
+        ObjectNotFoundError: there is no index at the place.
+        StoreError: a store failed.
     """
     call = _BuildCall(spark, at, settings)
     return run_on_worker(call.settings, lambda session: vacuum_lake(session, call.at, keep=keep, older_than=older_than))

@@ -174,7 +174,8 @@ class OptimizeResult(RewriteResult):
     """Result of :func:`optimize`. ``bytes_before`` counts only files that may have rows that ``where`` selects.
 
     Attributes:
-        checksums: of the rows of the source, equal to those of the written rows, which were read back.
+        checksums: of the rows of the source, equal to those of the written rows, which were read back; the other
+            attributes are those of :class:`asyncpq.RewriteResult`.
     """
 
     checksums: Checksums = field(repr=False)

@@ -157,7 +157,10 @@ def check_arguments(given: Collection[str], names: Collection[str]) -> None:
 class SparkSettings:
     """Settings of asyncpq on the driver and its workers. Picklable; without secrets.
 
-    Implements :class:`asyncpq.distributed.WorkerSettings`.
+    Its attributes are keyword arguments of :func:`scan` and the other functions of :mod:`asyncpq.spark`, options of the
+    data source, and settings ``spark.asyncpq.*``; few users make one. asyncpq calls its methods: it implements
+    :class:`asyncpq.distributed.WorkerSettings`. A value that is not allowed raises
+    :class:`asyncpq.InvalidOptionError`.
 
     Attributes:
         storage_options: the storage options of :class:`asyncpq.Session` as a JSON text, without credentials.
@@ -229,7 +232,7 @@ class SparkSettings:
     @classmethod
     def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
         """Return the settings from the session's configuration ``spark.asyncpq.*``; values in ``given``, by attribute
-        name, take precedence.
+        name, take precedence. None: there are no others.
 
         ``given["storage_options"]`` is a mapping that is merged into the configured one, protocol by protocol.
 
@@ -313,7 +316,8 @@ class SparkSettings:
         return json.dumps(self.storage, sort_keys=True), self.credentials_provider, *cache, self.int96_unit
 
     def session(self, storage: Mapping[str, Any]) -> Session:
-        """Return a new session for a driver or worker, not entered, with the storage options ``storage``."""
+        """Return a new session for a driver or worker, not entered, with the storage options ``storage``, a result of
+        :meth:`resolved_storage`."""
         return Session(
             storage,
             memory_cache_bytes=self._memory_bytes(),
@@ -330,7 +334,8 @@ class SparkSettings:
         return local.split(",")[0] if local else None
 
     def refusal_hint(self) -> str:
-        """Return the hint of the error that is raised if the store refuses the credentials."""
+        """Return the sentence that asyncpq sets as ``hint`` of a task's CredentialsError, if the store refused the
+        credentials: where to put them, or which ``credentials_provider`` returned them."""
         provider = self.credentials_provider
         return _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
 

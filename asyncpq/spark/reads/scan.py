@@ -87,7 +87,7 @@ def explain_scan(
     reader: ReaderName = "auto",
     **options: Unpack[ScanKeywords],
 ) -> SparkScanPlan:
-    """Plan :func:`scan` with the same arguments, and return the plan to print or inspect.
+    """Plan :func:`scan` with the same arguments and errors, and return the plan to print or inspect.
 
     No rows are read, unless the driver reads them in :meth:`SparkScanPlan.frame`. Spark may run one small query to
     resolve time zones, and lists the files if its own reader is chosen.
@@ -103,11 +103,12 @@ class SparkScanPlan:
     """The plan of a :func:`scan`, to print, to inspect or to convert to a DataFrame. Made by :func:`explain_scan`.
 
     Attributes:
-        read: the planned files and tasks; :attr:`files`, :attr:`splits` and :attr:`num_bytes` sum them up.
-        condition: selects the rows to return; None for all rows.
+        read: the planned files and tasks, asyncpq's own; :attr:`files`, :attr:`splits` and :attr:`num_bytes` sum them
+            up.
+        condition: selects the rows to return, as Spark applies it; None for all rows.
         columns: names of the columns to return; None for all columns.
-        choice: the reader, with the reason: :attr:`reader` and :attr:`reason`.
-        tasks: counts what the tasks read: :attr:`task_counts`.
+        choice: the reader, with the reason, which :attr:`reader` and :attr:`reason` return.
+        tasks: counts what the tasks read, which :attr:`task_counts` returns.
     """
 
     read: LakePlan
@@ -186,7 +187,9 @@ class SparkScanPlan:
         return "" if self.condition is None or self.read.scan.where is not None else f": {self.condition.why_unused()}"
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the DataFrame with the rows and columns of the scan. The driver reads few rows during this call."""
+        """Return the DataFrame with the rows and columns of the scan, as :func:`scan` returns it. The driver reads few
+        rows during this call, which then raises the errors of the read; else Spark raises them when it runs the
+        DataFrame."""
         lake = self.read.scan
         struct = spark_struct(lake.spark_schema)
         frame = self.choice.native
