@@ -63,8 +63,8 @@ class RequestRecord:
     url: str = ""
 
     def to_dict(self, began: float) -> Request:
-        """Return the request as a JSON document with times relative to ``began``, the ``time.monotonic()`` at which
-        the read began."""
+        """Return the request as a dict of JSON values (:class:`asyncpq.reports.documents.Request`), with times relative
+        to ``began``, the ``time.monotonic()`` at which the read began."""
         document: Request = {
             "url": self.url,
             "method": self.method,
@@ -233,7 +233,8 @@ class ReadMetrics:
         return {name: value.copy() if isinstance(value, (dict, list)) else value for name, value in values.items()}
 
     def to_dict(self) -> MetricsDocument:
-        """Return :meth:`counts` and the requests of ``log`` as a document that can be written as JSON."""
+        """Return :meth:`counts` and the requests of ``log`` as a dict of JSON values with the keys of
+        :class:`asyncpq.reports.documents.MetricsDocument`."""
         requests = [request.to_dict(self.began) for request in self.log]
         return {"document": "metrics", "metrics": self.counts(), "requests": requests}
 

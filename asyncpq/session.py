@@ -216,7 +216,8 @@ class Session(EnteredAsync):
                 object of a random name beside ``url`` and deletes it.
 
         Returns:
-            The document of ``asyncpq doctor``, without secrets. Errors of the store are in it, not raised.
+            The document of ``asyncpq doctor``, without secrets: a dict with the keys of
+            :class:`asyncpq.reports.documents.Diagnosis`. Errors of the store are in it, not raised.
         """
         self._runtime.check()
         from asyncpq.reports.diagnosis import diagnose

@@ -93,8 +93,8 @@ class DatasetPlan:
         return files, *add_funnels([plan.funnel for plan in (*self.files, *self.files_empty)])
 
     def to_dict(self, *, layouts: bool = False) -> PlanDocument:
-        """Return the plan as a document that can be written as JSON. For each of the first 100 files it says which row
-        groups and pages would be read, and what ruled out the others.
+        """Return the plan as a dict of JSON values (:class:`asyncpq.reports.documents.PlanDocument`). For each of the
+        first 100 files it says which row groups and pages would be read, and what ruled out the others.
 
         Args:
             layouts: include the layouts (row groups and pages with their places) of the first 20 files that would be

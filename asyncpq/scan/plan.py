@@ -127,7 +127,7 @@ class Plan:
         return (bool(self.requests) or self.late) + self.late
 
     def to_dict(self, *, layouts: bool = False) -> PlanDocument:
-        """Return the plan as a document that can be written as JSON.
+        """Return the plan as a dict of JSON values (:class:`asyncpq.reports.documents.PlanDocument`).
 
         Args:
             layouts: add the layout of the file (row groups and pages with their places), as far as it is in memory.
