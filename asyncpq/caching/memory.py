@@ -100,7 +100,8 @@ class MemoryCache:
         return self
 
     def apart(self, form: Hashable) -> MemoryCache:
-        """Return a view of this cache, with the same budget; only views with an equal ``form`` share entries."""
+        """Return a view of this cache, with the same budget; only views with an equal ``form`` share entries. Sessions
+        whose options give values another form call it."""
         return _Apart(self.whole, form)
 
     def __len__(self) -> int:
@@ -144,7 +145,8 @@ class MemoryCache:
                 self._put(key, value, len(value) + ENTRY_OVERHEAD_BYTES, scan)
 
     def offer(self, key: Hashable, value: Any, weight: int) -> None:
-        """If the budget has free room, put on probation a value that no read requested. An existing entry stays."""
+        """Put on probation a value that no read requested, if the budget has room without an eviction. An existing
+        entry stays. Reads call it for pages that came along with others."""
         with self._lock:
             if key not in self._main.entries and key not in self._probation.entries:
                 self._put_on_probation(key, value, weight + ENTRY_OVERHEAD_BYTES, 0)

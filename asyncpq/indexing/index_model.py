@@ -161,7 +161,7 @@ class IndexTable(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """An immutable run of rows of a table, in a backend.
+    """An immutable run of rows of a table, in a backend: an argument of the methods of :class:`IndexBackend`.
 
     Attributes:
         name: name of the segment in the backend, never used again.
@@ -236,12 +236,12 @@ class IndexBackend(Protocol):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Store a segment.
+        """Store a segment. Builds, refreshes and compactions call it.
 
         Args:
             name: name of the segment, which no other segment has.
             index_table: table to which the rows belong.
-            rows: the rows of the segment, sorted by key.
+            rows: the rows of the segment, sorted by key, in batches of the schema ``index_table.schema``.
             folder: folder for local temporary files; None for the system's temporary folder.
 
         Returns:
@@ -254,8 +254,9 @@ class IndexBackend(Protocol):
     async def read_segment(
         self, segment: Segment, query: SegmentQuery = EVERY_ROW, *, operation: Operation | None = None
     ) -> pa.Table | None:
-        """Return the rows that ``query`` selects, sorted by key; None, after reading as little as possible, if they are
-        more than ``query.limit``.
+        """Return the rows that ``query`` selects, sorted by key, with the columns ``query.columns`` of
+        ``segment.table.schema``; None, after reading as little as possible, if they are more than ``query.limit``.
+        Reads through the index call it.
 
         Raises:
             StaleSnapshotError: the segment is gone.
@@ -263,7 +264,8 @@ class IndexBackend(Protocol):
         """
 
     def iterate_segment(self, segment: Segment, *, operation: Operation | None = None) -> AsyncIterator[pa.RecordBatch]:
-        """Yield all rows of the segment, sorted by key, in bounded memory."""
+        """Yield all rows of the segment, sorted by key, in batches of the schema ``segment.table.schema``, in bounded
+        memory. Compactions call it. Raises the errors of :meth:`read_segment`."""
 
     # -- manifests
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
@@ -271,7 +273,8 @@ class IndexBackend(Protocol):
         newest; None if there are no manifests. Makes one request."""
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """Return the content of manifest ``number``; None if it does not exist. Makes one request."""
+        """Return the content of manifest ``number``, as :meth:`commit` got it; None if it does not exist. Makes one
+        request."""
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         """Create manifest ``number`` atomically and return True; return False if that number exists already. Of many
@@ -282,7 +285,8 @@ class IndexBackend(Protocol):
         """
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """Record that the build with the id ``build`` is alive; :meth:`ages` returns the time since."""
+        """Record that the build with the id ``build`` (a text) is alive; :meth:`ages` returns the time since. A build
+        calls it again and again while it runs."""
 
     # -- all that is stored
     async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
@@ -295,7 +299,7 @@ class IndexBackend(Protocol):
         Those that do not exist are ignored."""
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """Remove the index, with all its manifests and segments."""
+        """Remove the index, with all its manifests and segments: :meth:`Index.drop`."""
 
     async def close(self) -> None:
         """Close connections and files that the backend has opened. The index stays."""
