@@ -405,7 +405,8 @@ class _BlockingReads(_Bridge[Q]):
         "returned or raised.",
     )
     opening: Final = _Attribute[Any, ReadMetrics | None](
-        lambda inner: inner.opening, "Cost of opening the file or dataset, which ``metrics`` leaves out."
+        lambda inner: inner.opening,
+        "Cost of opening the file or dataset, an :class:`asyncpq.ReadMetrics`, which ``metrics`` leaves out.",
     )
 
     def __enter__(self) -> Self:

@@ -197,7 +197,8 @@ class Session(EnteredAsync):
 
     @property
     def memory_cache(self) -> MemoryCache:
-        """The session's memory cache, which can be inspected, cleared, or shared with another session."""
+        """The session's memory cache (:class:`asyncpq.MemoryCache`), which can be inspected, cleared, or shared with
+        another session: its argument ``memory_cache``."""
         return self._runtime.memory.whole
 
     def cache_counters(self) -> dict[str, dict[str, int]]:

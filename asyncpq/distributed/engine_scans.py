@@ -387,7 +387,8 @@ class EngineScan(TaskScan):
 
     @property
     def cache_key(self) -> tuple[Hashable, ...]:
-        """Key of cached facts about files: scans with equal keys share them."""
+        """Hashable key of what this process caches of files: scans with equal keys share it. asyncpq calls it; the key
+        has ``rules``, and a subclass adds to it what else changes how it reads a file."""
         return *super().cache_key, self.rules
 
     def converter(

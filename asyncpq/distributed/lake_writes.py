@@ -393,7 +393,8 @@ class LakeWrite:
         )
 
     async def discard(self, session: Session) -> None:
-        """Delete the files of this write that were not committed. Errors are logged and not raised."""
+        """Delete the files of this write that were not committed, if a task failed: once no task runs any more. Errors
+        are logged and not raised."""
         await discard_job(runtime_of(session), self.folder, self.job)
 
 

@@ -245,9 +245,10 @@ class Store(Protocol):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> Sequence[ListedObject]:
-        """List the objects whose urls begin with ``url``, in bytewise order of their names.
+        """List the objects whose urls begin with ``url``, in bytewise order of their names: each with ``url``, ``size``
+        in bytes, ``validator`` and ``modified`` (None: unknown).
 
-        Names that end in a slash (folder markers) are left out, and so may be a folder for which ``wants`` returns
+        Names that end in a slash (folder markers) are left out, and so may be a folder for whose url ``wants`` returns
         False. The caller must not change the list, since the store may return it again while nothing has changed.
         Raises StoreError: UnsupportedStoreError if the store has no listings.
         """
@@ -328,8 +329,8 @@ class WritableStore(Store, Protocol):
         """Delete objects; a missing object is not an error. After an error some objects may remain."""
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """Return the time of the store's clock in seconds since the epoch, comparable with
-        ``ListedObject.modified``."""
+        """Return the time of the store's clock in seconds since the epoch, for the age of objects: it is comparable
+        with ``modified`` of what :meth:`list_objects` returns."""
 
 
 def writable(store: Store, url: str) -> WritableStore:

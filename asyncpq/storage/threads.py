@@ -94,7 +94,8 @@ class _Calls:
 
 
 def shared_context() -> Context:
-    """Return a copy of the current context without an owner, for a task whose result several owners wait for."""
+    """Return a copy of the current context (:mod:`contextvars`) without an owner (``set_owner``), for a task whose
+    result several owners wait for."""
     context = copy_context()
     context.run(work_owner.set, None)
     return context

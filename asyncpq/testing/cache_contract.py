@@ -40,13 +40,16 @@ class TierStorage(Protocol):
     checks in ``CACHE_TIER_CHECKS``."""
 
     async def open(self) -> CacheTier:
-        """Open a further tier on the same storage, as another process would. The caller closes it."""
+        """Return a further tier on the same storage, open, as another process would have it. The check that calls this
+        closes it."""
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        """Replace each stored entry with ``change(entry)``; return the number of entries."""
+        """Replace each stored entry with ``change(entry)``, as the tier has encoded it; return the number of entries.
+        Checks damage entries with it."""
 
     async def set_writable(self, writable: bool) -> bool:
-        """Make the storage read-only, or writable again. Return False if the storage does not support that."""
+        """Make the storage read-only, or writable again, and return True. Return False if the storage does not support
+        that: the checks of read-only storages are then left out."""
 
 
 class _OwnStorage:

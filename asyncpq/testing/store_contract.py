@@ -46,10 +46,10 @@ class StoreStorage(Protocol):
 
     @property
     def store(self) -> Store:
-        """The store to check, open for reads."""
+        """The store to check (:class:`asyncpq.storage.base.Store`), open for reads."""
 
     def url(self, key: str) -> str:
-        """Return the url at which the store has the object ``key``, a plain name."""
+        """Return the url at which the store has the object ``key``, a plain name such as "key"."""
 
     async def put(self, key: str, data: bytes) -> None:
         """Create or replace an object atomically."""

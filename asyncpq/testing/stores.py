@@ -85,7 +85,7 @@ class WrappedStore(base.WritableStore, base.FolderStore):
 
     A subclass overrides :meth:`around` and :meth:`around_write`. The other methods, those of
     :class:`asyncpq.storage.base.WritableStore`, pass each call on to ``inner``; override one to change what the store
-    lists or knows.
+    lists or knows. ``context`` says what a call is for, and counts its requests: pass it on.
 
     Attributes:
         inner: the wrapped store.
@@ -106,6 +106,7 @@ class WrappedStore(base.WritableStore, base.FolderStore):
         return await write()
 
     async def open_object(self, url: str) -> base.StoredObject:
+        """Return the object of ``url``, as ``inner`` opens it, whose fetches go through :meth:`around`."""
         return _WrappedObject(await self.inner.open_object(url), self.around)
 
     async def list_objects(
