@@ -56,8 +56,7 @@ class Bounds(IndexKind):
         object.__setattr__(self, "columns", _names(columns))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return an :class:`IndexTable` for each column: of the kind "bounds". Raises the errors of
-        :meth:`IndexKind.tables`."""
+        """Return a table of the kind "bounds" for each column. Raises as :meth:`IndexKind.tables`."""
         names = self.columns or tuple(_ordered_leaves(schema))
         return [IndexTable("bounds", (name,)) for name in names if _checked(schema, name, "bounds", lists=False)]
 
@@ -82,8 +81,7 @@ class ValueSet(IndexKind):
         object.__setattr__(self, "max_values", max_values)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return an :class:`IndexTable` for each column: of the kind "set". Raises the errors of
-        :meth:`IndexKind.tables`."""
+        """Return a table of the kind "set" for each column. Raises as :meth:`IndexKind.tables`."""
         options = (("max_values", self.max_values),)
         return [IndexTable("set", (name,), options) for name in self.columns if _checked(schema, name, "a set")]
 
@@ -113,8 +111,7 @@ class Bloom(IndexKind):
         object.__setattr__(self, "false_positives", float(share))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return an :class:`IndexTable` for each column: of the kind "bloom". Raises the errors of
-        :meth:`IndexKind.tables`."""
+        """Return a table of the kind "bloom" for each column. Raises as :meth:`IndexKind.tables`."""
         options = (("fpp", self.false_positives),)
         return [
             IndexTable("bloom", (name,), options) for name in self.columns if _checked(schema, name, "Bloom filters")
@@ -149,8 +146,7 @@ class NGrams(IndexKind):
         object.__setattr__(self, "max_ngrams", max_ngrams)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return an :class:`IndexTable` for each column: of the kind "ngram". Raises the errors of
-        :meth:`IndexKind.tables`."""
+        """Return a table of the kind "ngram" for each column. Raises as :meth:`IndexKind.tables`."""
         options = (("max_ngrams", self.max_ngrams), ("n", self.n))
         return [IndexTable("ngram", (name,), options) for name in self.columns if _text(schema, name, "n-grams")]
 
@@ -177,8 +173,7 @@ class Keys(IndexKind):
         object.__setattr__(self, "max_postings", max_postings)
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return one :class:`IndexTable` for all columns: of the kind "keys". Raises the errors of
-        :meth:`IndexKind.tables`."""
+        """Return one table of the kind "keys" for all columns. Raises as :meth:`IndexKind.tables`."""
         for name in self.columns:
             _checked(schema, name, "a key", lists=len(self.columns) == 1)
         return [IndexTable("keys", self.columns, (("max_postings", self.max_postings),))]
@@ -202,8 +197,7 @@ class Text(IndexKind):
         object.__setattr__(self, "columns", _names(columns, at_least=1))
 
     def tables(self, schema: pa.Schema) -> list[IndexTable]:
-        """Return an :class:`IndexTable` for each column: of the kind "text". Raises the errors of
-        :meth:`IndexKind.tables`."""
+        """Return a table of the kind "text" for each column. Raises as :meth:`IndexKind.tables`."""
         options = (("tokenizer", TOKENIZER), ("version", TOKENIZER_VERSION))
         return [IndexTable("text", (name,), options) for name in self.columns if _text(schema, name, "tokens")]
 

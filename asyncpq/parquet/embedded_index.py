@@ -28,7 +28,8 @@ _HINT: Final = "A program that rewrote the file may have copied the footer's key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedIndexEntry:
-    """The entry in a footer's key-value metadata that locates and describes an index embedded in the file.
+    """The entry in a footer's key-value metadata that locates and describes an index embedded in the file: a value of
+    :attr:`asyncpq.File.embedded_indexes`.
 
     Attributes:
         name: the index's name, unique in the file.
