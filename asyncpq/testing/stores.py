@@ -185,6 +185,7 @@ class RecordingStore(WrappedStore):
         self.calls: list[StoreCall] = []
 
     async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
+        """Record the fetch that ``call`` describes; return its result."""
         self.calls.append(call)
         return await fetch()
 
@@ -199,6 +200,7 @@ class LatencyStore(WrappedStore):
         self.bandwidth_bytes_s = bandwidth_bytes_s
 
     async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
+        """Return the result of the fetch that ``call`` describes, after the delay."""
         result = await fetch()
         await asyncio.sleep(self.latency_s + len(result.data) / self.bandwidth_bytes_s)
         return result
@@ -244,6 +246,7 @@ class FaultStore(WrappedStore):
         self._seen = [0] * len(self._faults)
 
     async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
+        """Return the result of the fetch that ``call`` describes, unless one of ``faults`` affects it."""
         applying: StoreFault | None = None
         for position, fault in enumerate(self._faults):
             if fault.path is None or fault.path in call.url:

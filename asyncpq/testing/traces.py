@@ -123,12 +123,7 @@ def write_trace(path: str | os.PathLike[str], trace: Sequence[Access]) -> None:
 
 def read_trace(path: str | os.PathLike[str]) -> list[Access]:
     """Read a trace that :func:`write_trace` wrote: the accesses to a memory cache, in order, for :func:`replay` on
-    caches of other sizes or policies.
-
-    Raises:
-        FileNotFoundError: there is no file.
-        pyarrow.ArrowInvalid: it is not a Parquet file.
-    """
+    caches of other sizes or policies. Raises FileNotFoundError, and pyarrow.ArrowInvalid if it is no Parquet file."""
     table = pq.ParquetFile(path).read()
     return [Access(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
