@@ -369,9 +369,11 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         on_error: str = "return",
         **_: Any,
     ) -> list[Any]:
-        """Return the bytes of each range. Ranges of one object are read concurrently, and merged where that costs less.
+        """Return the bytes of each range, from start to end as in ``cat_file``: one of each for all paths, or lists of
+        them. Ranges of one object are read concurrently, and merged where that costs less.
 
-        ``max_gap`` and ``batch_size`` are ignored: the session's options control merging and concurrency.
+        ``on_error``: "return" puts errors in the places of their ranges; anything else raises the first. ``max_gap``
+        and ``batch_size`` are ignored: the session's options control merging and concurrency.
         """
         firsts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
         lasts = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)

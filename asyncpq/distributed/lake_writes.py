@@ -256,15 +256,12 @@ class LakeWrite:
     is_batch: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch], number: int, attempt: str | None = None) -> WrittenPart:
-        """Write the rows of a task, with the columns of ``schema``, to new files; return their descriptions. Readers
-        see the files after :meth:`commit`.
+        """Write the rows of a task, with the columns of ``schema``, to new files, none without rows; return their
+        descriptions. Readers see the files after :meth:`commit`.
 
         Args:
             number: number of the task in the write, from 0: the commit takes one part of each number.
             attempt: a name, unique among the attempts of the task; None for a random one.
-
-        Returns:
-            The part, for :meth:`commit`; without files if there are no rows.
 
         Raises:
             InvalidOptionError: an option does not fit the schema, or rows are not sorted as declared.
@@ -292,11 +289,8 @@ class LakeWrite:
 
     @staticmethod
     async def check_folder(session: Session, folder: str, urls: Iterable[str]) -> None:
-        """Check that a folder is empty and writable, and does not overlap the source of the rows: before a rewrite.
-
-        Args:
-            folder: url of the folder, with a slash at its end.
-            urls: urls of the files and folders of the source.
+        """Check, before a rewrite, that a folder (url with a slash at its end) is empty and writable, and does not
+        overlap the files and folders of the source, ``urls``.
 
         Raises:
             InvalidOptionError: the folder has files, or overlaps one of ``urls``.
@@ -315,20 +309,12 @@ class LakeWrite:
 
     async def commit(self, session: Session, parts: Iterable[WrittenPart], building: BuildOptions = _BUILDING) -> int:
         """Add the files of ``parts`` to the lake's index, which makes them visible; return the number of the index's
-        new snapshot. Call it once, in the planner, when all tasks have ended.
-
-        Args:
-            session: an entered session of this process.
-            parts: the results of the tasks; of several with one number the last counts.
-            building: limits of the index build.
+        new snapshot. Call it once, in the planner, when all tasks have ended. Of several parts with one number the last
+        counts.
 
         If an earlier write has committed the same batch, the files are deleted, and the number is that of the newest
         snapshot. After an error the files are deleted if it is certain that nothing was committed; after a StoreError
-        that leaves this open, readers may see them.
-
-        Raises:
-            StoreError: the store failed.
-            AsyncpqError: the errors of :meth:`asyncpq.Session.build_index`.
+        that leaves this open, readers may see them. Raises the errors of :meth:`asyncpq.Session.build_index`.
         """
         runtime, chosen = runtime_of(session), {part.number: part for part in parts}  # one attempt of each task
         files = [file for _, part in sorted(chosen.items()) for file in part.files]

@@ -291,11 +291,7 @@ class NewFiles:
     ) -> Offset:
         """Return the offset at the end of the next batch, which begins at ``start`` and has at most ``max_files`` files
         (None: no limit) of ``max_bytes`` bytes in all (None: no limit), but at least one file. Return ``start`` if no
-        file is new.
-
-        Args:
-            session: an entered session, as for the other methods.
-            start: :attr:`first_offset`, or an earlier result of this method, also in another process.
+        file is new. ``start`` is :attr:`first_offset` or an earlier result of this method, also of another process.
 
         Raises:
             UsageError: the offset belongs to another kind of stream, or to another index.

@@ -606,7 +606,8 @@ async def plan_optimize(
 ) -> LakeRewrite:
     """Plan :meth:`asyncpq.Session.optimize` in tasks: rows, sorted, become files of which lookups read little.
 
-    ``await plan.run(session, run)`` runs the plan's tasks on workers, and commits all files at once.
+    ``await plan.run(session, run)`` runs the plan's tasks on workers, with ``run`` as in :func:`build_index`, commits
+    all files at once, and returns a :class:`asyncpq.RewriteResult`.
 
     Args:
         source, target, sort_by, options: as in :meth:`asyncpq.Session.optimize`. ``building`` limits each task's

@@ -292,13 +292,8 @@ class PlanningJobs(Protocol):
     :meth:`PlannedChunk.of`; :func:`plan_tasks` uses it if more than 4096 files have to be opened."""
 
     def chunks(self, scan: TaskScan, files: Sequence[DataFile], *, skips: bool) -> AsyncGenerator[PlannedChunk]:
-        """Divide ``files`` among workers, and yield the plans that they return, in the order of ``files``.
-
-        Args:
-            scan: what all tasks of the scan share; picklable, as the files are.
-            files: the files to open, of which each is in one plan.
-            skips: leave out bad files, instead of failing.
-        """
+        """Divide ``files`` among workers, and yield the plans that they return, in the order of ``files``; each file is
+        in one plan. ``skips``: leave out bad files, instead of failing."""
 
 
 class TaskKeywords(TypedDict, total=False):
