@@ -409,7 +409,7 @@ class EngineScan(TaskScan):
         return EngineRequests(state, request, self.rules, are_planned=are_planned)
 
     def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
-        """Return the function that converts the rows of one step of the read to tables with the engine's types."""
+        """Return asyncpq's function that converts the rows of one step of a read, by :meth:`converter`, to tables."""
         return _ConvertedTables(self).of
 
     def batch_schema(self) -> pa.Schema:

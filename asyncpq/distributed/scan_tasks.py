@@ -197,11 +197,11 @@ class TaskScan:
         return self.url, self.fields, self.variants
 
     def requests(self, state: DatasetState, request: ScanRequest, *, are_planned: bool = False) -> PlanRequests:
-        """Return an object that makes the request for each file, of a plan or of a task (``are_planned``)."""
+        """Return asyncpq's object that makes the request for each file, of a plan or of a task (``are_planned``)."""
         return TaskRequests(state, request, are_planned=are_planned)
 
     def tables(self) -> Callable[[UnitRows[OpenedFile]], Sequence[pa.Table]]:
-        """Return the function that converts the rows of one step of a :meth:`stream` to tables."""
+        """Return asyncpq's function that converts the rows of one step of a read to tables."""
         return attrgetter("tables")
 
     def batch_schema(self) -> pa.Schema:

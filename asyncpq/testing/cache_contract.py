@@ -60,7 +60,7 @@ class _OwnStorage:
         return False
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        """Replace each stored entry with ``change(entry)``; return the number of entries."""
+        """Replace each stored entry with ``change(entry)``, for checks; return the number of entries."""
         return await asyncio.to_thread(self._rewrite, change)
 
     def _rewrite(self, change: Callable[[bytes], bytes]) -> int:

@@ -469,7 +469,7 @@ class FolderBackend(ObjectBackend):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Write the segment to a local temporary file, then to the store."""
+        """Store a segment, as :meth:`IndexBackend.write_segment` does: in a local temporary file, then in the store."""
         most = self._runtime.options.requests.whole_segment_bytes
         url, in_thread = self._segment_url(name), self._runtime.in_thread
         store, order = await self._writable(), OrderCheck(index_table, safe_url(url))

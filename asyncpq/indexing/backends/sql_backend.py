@@ -102,7 +102,8 @@ class SqlBackend(IndexBackend):
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """Write the segment. The segment is complete once its row in the table of segments has a number of rows."""
+        """Store a segment, as :meth:`IndexBackend.write_segment` does. It is complete once its row in the table of
+        segments has a number of rows."""
         segments, table = self._tables.segments, self._tables.rows[index_table.kind]
         insert = segments.insert().values(name=name, kind=index_table.kind, created=self._clock)
         key = await self._write(operation, "INSERT", lambda connection: connection.execute(insert).inserted_primary_key)
