@@ -219,7 +219,7 @@ class Dataset(EnteredAsync):
 
         Raises:
             ExpressionError, ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the dataset's
-                columns.
+                columns; raised by this call, or when the read begins.
         """
         size = whole_number("batch_size", batch_size, 1) or DEFAULT_BATCH_SIZE
         if where_steps(where) <= INLINE_STEPS:

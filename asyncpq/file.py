@@ -256,7 +256,7 @@ class File(EnteredAsync):
             A scan, used as ``async with file.scan(...) as scan: async for batch in scan``.
 
         Raises:
-            ExpressionError: ``where`` is not a predicate; raised by this call.
+            ExpressionError: ``where`` is not a predicate; raised by this call, or if it is long, when the read begins.
             ColumnNotFoundError, PredicateTypeError, ...: the arguments do not fit the file; raised when the read
                 begins, before its first batch.
         """
