@@ -43,6 +43,7 @@ _TRIED_S = 0.25  # ... for so long, which tell how many are refused at any rate
 _RISE_S = 2.0  # after which the rate is at the known limit again, ...
 _FIRST_RISE_S = 0.25  # ... or if the limit is a guess; twice as long each time that the guess is corrected
 _RISES = 5.0  # until requests begin at any rate again; the rate is 7 times the known limit by then
+_LEAST_S = 0.001  # that an answer takes: the clocks of some systems advance in steps
 _RECENT = 1 / 64  # weight of one answer in the share of recent refusals
 
 
@@ -101,8 +102,8 @@ class Pace:
         self._rises_at = -math.inf  # when the rate began to rise
 
     def rate(self, now: float) -> float:
-        """Return the requests per second that may begin."""
-        rises = 0.0 if self._trying else (now - self._rises_at) / self._rise_s
+        """Return the requests per second that may begin; or that might, for a time before the rate began to rise."""
+        rises = 0.0 if self._trying else max(0.0, now - self._rises_at) / self._rise_s
         return self.limit * (1.0 + (1.0 - _TRIED_RATE) * (rises - 1.0) ** 3)
 
     def throttled(self, sent: float, now: float, used: int) -> bool:
@@ -153,7 +154,7 @@ class Pace:
             self._answers = self._refusals = 0
         elif refusals - tolerated >= _EXCESS + _EXCESS_SHARE * self._unrelated:
             if self.limit == math.inf:  # a guess: by Little's law, of requests that run, each for the time of this one
-                self._lower(now, used / (now - sent) * self._served_share, guess=True)
+                self._lower(now, used / max(now - sent, _LEAST_S) * self._served_share, guess=True)
             else:
                 self._lower(now, self.rate(sent) * (1.0 - self._recent), guess=False)
 

@@ -6,6 +6,7 @@ A store that refuses a share of the requests at any rate is read at full speed; 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -260,6 +261,30 @@ def test_the_rate_is_positive_whatever_is_answered(answers: list[tuple[bool, flo
             pace.succeeded(now, now + 0.02)
         else:
             pace.throttled(now, now + 0.02, used)
+
+
+@pytest.mark.parametrize("answer_s", [0.0, 0.02, 2.0])
+@pytest.mark.parametrize("refused", [0.5, 0.9])
+def test_the_rate_is_positive_while_many_requests_run(answer_s: float, refused: float) -> None:
+    """Answers come to requests that were sent before the rate was last changed, out of order, or at once."""
+    for seed in range(100):
+        chance, pace, now = random.Random(seed), limits.Pace(), 0.0
+        running: list[tuple[float, float]] = []
+        for _ in range(600):
+            while len(running) < 32 and pace.wait_s(now) <= 0.0:
+                if pace.limit < math.inf:
+                    pace.begin(now)
+                heapq.heappush(running, (now + answer_s * chance.uniform(0.2, 1.8), now))
+            if len(running) < 32 and (not running or pace.next_at < running[0][0]):
+                now = pace.next_at
+                continue
+            now, sent = heapq.heappop(running)
+            if chance.random() < refused:
+                pace.throttled(sent, now, len(running) + 1)
+            else:
+                pace.succeeded(sent, now)
+            assert pace.limit > 0.0
+            assert pace.limit == math.inf or pace.rate(now) > 0.0
 
 
 @given(
