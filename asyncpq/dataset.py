@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -222,11 +222,17 @@ class Dataset(EnteredAsync):
                 columns; raised by this call, or when the read begins.
         """
         size = whole_number("batch_size", batch_size, 1) or DEFAULT_BATCH_SIZE
-        if where_steps(where) <= INLINE_STEPS:
+        steps = where_steps(where)
+        if steps <= INLINE_STEPS:
             ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
             return self._scan("scan", ask, size, ordered=ordered)
         ask = self._request(columns, None, limit, read_dictionary, access)
-        asked = partial(self._asked, columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
+        convert = cache(partial(self._predicate, where))  # once, for all reads of the scan: it may have iterators
+
+        async def asked() -> ScanRequest:
+            bound = await self._runtime.off_loop(convert, steps)
+            return self._request(ask.columns, bound, limit, ask.read_dictionary, access)
+
         return self._scan("scan", ask, size, ordered=ordered, asked=asked)
 
     def lookup_scan(

@@ -371,13 +371,13 @@ def parse_where(where: object) -> Expression:
 
 def _conjunction(group: object) -> Expression:
     if not isinstance(group, (list, tuple)) or not group:
-        raise ExpressionError(f"expected a non-empty list of (column, op, value) tuples, not {group!r}")
+        raise ExpressionError(f"expected a non-empty list of (column, op, value) tuples, not {reprlib.repr(group)}")
     return tree.join(tree.And, [_filter_tuple(item) for item in group])
 
 
 def _filter_tuple(item: object) -> Expression:
     if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
-        raise ExpressionError(f"filter {item!r} is not a (column, op, value) tuple")
+        raise ExpressionError(f"filter {reprlib.repr(item)} is not a (column, op, value) tuple")
     column, op, value = item
     if not isinstance(op, str):
         raise ExpressionError(f"filter {item!r}: the operator must be a string, not {op!r}", column=column)

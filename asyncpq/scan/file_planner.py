@@ -55,7 +55,7 @@ from asyncpq.records import dataclass
 from asyncpq.scan.column_resolution import ReadColumns, Resolved, WantedColumns, meant, resolve, resolve_view
 from asyncpq.scan.fetch_planner import FetchPlanner, row_group_zone, row_group_zones
 from asyncpq.scan.file_scan import FileScan
-from asyncpq.scan.request import BoundPredicate, ScanRequest, bind, parsed_predicate, where_steps
+from asyncpq.scan.request import BoundPredicate, ScanRequest, bind, where_steps
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class ScanPlanner:
     async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
         if self.request.unparsed is not None:
-            parsed = await source.runtime.in_thread(partial(parsed_predicate, self.request.unparsed))
+            parsed = await source.runtime.in_thread(self.request.unparsed)
             self.request = self.request._replace(unparsed=None)._replace(**parsed)
         began = min(since, time.monotonic())
         if self.version is None:

@@ -5,7 +5,8 @@ of lookups.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
+from functools import cache, partial
 from typing import Any, TypedDict
 
 import pyarrow as pa
@@ -83,7 +84,7 @@ class Predicate(TypedDict, total=False):
     """The part of a :class:`ScanRequest`'s arguments that says which rows match."""
 
     where: Expression
-    unparsed: object
+    unparsed: Callable[[], Predicate]
     unbound: pc.Expression
     unresolved: Expression
 
@@ -96,11 +97,12 @@ def predicate(where: object) -> Predicate:
         return {}
     if isinstance(where, pc.Expression):
         return {"unbound": where}
-    return {"unparsed": where} if where_steps(where) > INLINE_STEPS else parsed_predicate(where)
+    if where_steps(where) <= INLINE_STEPS:
+        return _parsed(where)
+    return {"unparsed": cache(partial(_parsed, where))}  # once, for all reads of it: ``where`` may have iterators
 
 
-def parsed_predicate(where: object) -> Predicate:
-    """Do what :func:`predicate` does for a ``where`` of any length that is not pyarrow's."""
+def _parsed(where: object) -> Predicate:
     parsed = parse_where(where)
     return {"where": parsed, "unresolved": parsed} if has_open_literals(parsed) else {"where": parsed}
 
@@ -114,18 +116,22 @@ def where_steps(where: object) -> int:
         return len(where)
     if isinstance(where, pc.Expression):
         return _UNKNOWN_STEPS
-    return _filter_steps(where) if isinstance(where, (list, tuple)) and type(where) is not BoundPredicate else 0
+    return 0 if type(where) is BoundPredicate else _filter_steps(where, 2)
 
 
-def _filter_steps(filters: Sequence[Any]) -> int:
-    """Return the steps of a list of filters, of groups of them, or of one group. Of a long one, they are not counted
-    to the end."""
+def _filter_steps(filters: object, levels: int) -> int:
+    """Return the steps of a filter, or of a list of filters or of groups of them, which has at most ``levels`` levels.
+    Of a long one, they are not counted to the end."""
+    if not isinstance(filters, (list, tuple)) or not filters:
+        return 0
+    if isinstance(filters[0], str):  # a filter
+        try:
+            return len(filters[-1]) // _LITERALS_A_STEP
+        except TypeError:  # most values have no length, nor have some that could: numpy's array(5), pyarrow's nulls
+            return 0
     steps = _ATOM_STEPS * len(filters)
-    for part in filters[: INLINE_STEPS // _ATOM_STEPS]:
-        if isinstance(part, list):
-            steps += _filter_steps(part)
-        elif isinstance(part, tuple) and part and isinstance(part[-1], Sized) and not isinstance(part[-1], str):
-            steps += len(part[-1]) // _LITERALS_A_STEP
+    if levels:
+        steps += sum([_filter_steps(part, levels - 1) for part in filters[: INLINE_STEPS // _ATOM_STEPS]])
     return steps
 
 
@@ -222,7 +228,7 @@ class ScanRequest(NamedTuple):
     columns: ColumnNames | None = None
     keys: Sequence[str] = ()  # names or paths of columns to return after those, whether they are among them or not
     where: Expression | None = None  # the predicate, or None
-    unparsed: object = None  # the predicate, in the form in which it was given, if it is long; or None
+    unparsed: Callable[[], Predicate] | None = None  # converts the predicate, if it is long; or None
     # the predicate in pyarrow's terms, which each version's schema gives a meaning; or None
     unbound: pc.Expression | None = None
     # ``where`` as it was asked, if it has literals that now or the types of columns decide; else None

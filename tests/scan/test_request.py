@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import datetime as dt
 import functools
@@ -26,7 +27,7 @@ from asyncpq import ExpressionError, PredicateTypeError, QueryError, col
 from asyncpq.decoding import filter as filters
 from asyncpq.expressions import Comparison, tree
 from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalars
-from asyncpq.scan.request import LookupKeys, column_names, predicate
+from asyncpq.scan.request import LookupKeys, column_names, predicate, where_steps
 from tests.parquet_bytes import parquet_bytes
 from tests.reads import ask
 
@@ -357,3 +358,34 @@ async def test_errors_of_long_predicates_are_raised_when_a_scan_is_entered(tmp_p
             scan = target.scan(where=" OR ".join([f"id = {row}" for row in range(50)]) + f" OR id {wrong}")
             with pytest.raises(kind):
                 await scan.__aenter__()
+
+
+@pytest.mark.parametrize("of", ["file", "dataset"])
+async def test_iterators_of_a_long_predicate_are_read_once(tmp_path: Path, of: str) -> None:
+    """A scan may be read several times, through Arrow's C stream."""
+    path = tmp_path / "few.parquet"
+    pq.write_table(pa.table({"id": range(100), "x": range(100)}), path)
+    async with asyncpq.Session() as session:
+        file, dataset = await session.open_file(str(path)), await session.open_dataset(str(path))
+        target: Any = file if of == "file" else dataset
+        for repeats in (1, 1_000):
+            where: list[Any] = [[("id", "in", iter(range(5))), ("id", "<", 50)], *[[("id", "==", 7)]] * repeats]
+            scan = target.scan(iter(["id"]), where=where)
+            tables = [await asyncio.to_thread(pa.table, scan) for _ in range(2)]
+            assert [table.to_pydict() for table in tables] == [{"id": [0, 1, 2, 3, 4, 7]}] * 2
+
+
+def test_values_without_a_length() -> None:
+    assert where_steps([("id", "==", np.array(5))]) == where_steps([("id", "==", 5)])
+    assert where_steps([("id", "==", pa.scalar(None, pa.list_(pa.int64())))]) == where_steps([("id", "==", 5)])
+    parsed = predicate([("id", "==", np.array(5))])["where"]
+    assert parsed == predicate([("id", "==", 5)])["where"]
+
+
+def test_lists_in_lists_are_no_predicates() -> None:
+    nested: list[Any] = []
+    nested.append(nested)
+    for _ in range(3_000):
+        nested = [nested]
+    with pytest.raises(ExpressionError):
+        predicate(nested)
