@@ -290,11 +290,13 @@ class DuckLakeSnapshot:
         names = () if where is None else columns_of(where)
         async with self._loading:
             missing = [name for name in names if name in self._leaves and name not in self._bounds]
-            for name in missing:
-                with _rows_of(self._catalog):
-                    self._bounds[name] = await _in_thread(self._load_bounds, self._leaves[name])
             if missing:
-                self._given = await asyncio.to_thread(self._all_bounded)
+                bounds = dict(self._bounds)
+                for name in missing:
+                    with _rows_of(self._catalog):
+                        bounds[name] = await _in_thread(self._load_bounds, self._leaves[name])
+                given = await asyncio.to_thread(self._all_bounded, bounds)
+                self._given, self._bounds = given, bounds  # both, or neither if the read is cancelled
         return self._given
 
     def _data_files(self, types: Mapping[int, str]) -> dict[int, DataFile]:
@@ -318,17 +320,9 @@ class DuckLakeSnapshot:
             )
         return files
 
-    def _all_bounded(self) -> Sequence[DataFile]:
-        bounded = (self._bounded(key, file) for key, file in self._files.items())
+    def _all_bounded(self, bounds: Mapping[str, Mapping[int, ColumnBounds]]) -> Sequence[DataFile]:
+        bounded = (_bounded(file, key, bounds) for key, file in self._files.items())
         return (*bounded, *self._inlined)
-
-    def _bounded(self, key: int, file: DataFile) -> DataFile:
-        bounds = {
-            name: by_file[key]
-            for name, by_file in self._bounds.items()
-            if key in by_file and name not in file.partition
-        }
-        return dataclasses.replace(file, bounds=bounds)
 
     def _load_bounds(self, leaf: Row) -> Mapping[int, ColumnBounds]:
         bounds_by_file: dict[int, ColumnBounds] = {}
@@ -376,6 +370,12 @@ def _rows_of(catalog: SqlCatalog) -> Iterator[None]:
         raise CorruptFileError(
             f"the DuckLake's catalog has a malformed row: {type(error).__name__}: {error}", url=catalog.shown
         ) from error
+
+
+def _bounded(file: DataFile, key: int, bounds: Mapping[str, Mapping[int, ColumnBounds]]) -> DataFile:
+    """Return the file with the id ``key`` with its ``bounds``, which are given by column and file."""
+    own = {name: by_file[key] for name, by_file in bounds.items() if key in by_file and name not in file.partition}
+    return dataclasses.replace(file, bounds=own)
 
 
 async def _in_thread(call: Callable[..., _T], *arguments: Any) -> _T:

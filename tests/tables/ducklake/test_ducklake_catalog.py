@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from sqlalchemy.dialects import registry
 
 import asyncpq
 from asyncpq import DuckLakeTable, col
+from asyncpq.tables.ducklake import catalog
 from asyncpq.tables.ducklake.catalog import DuckLakeSnapshot
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
@@ -252,17 +254,46 @@ async def test_a_float_bound_from_before_a_promotion(lake: Lake) -> None:
 async def test_bounds_are_given_to_files_off_the_loop(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.sql("CREATE TABLE t AS SELECT 1 AS id")
     threads = set[threading.Thread]()
-    bounded = DuckLakeSnapshot._bounded
+    bounded = catalog._bounded
 
     def noted(*arguments: Any) -> Any:
         threads.add(threading.current_thread())
         return bounded(*arguments)
 
-    monkeypatch.setattr(DuckLakeSnapshot, "_bounded", noted)
+    monkeypatch.setattr(catalog, "_bounded", noted)
     async with asyncpq.Session() as session:
         assert (await read(session, lake.table("t"), col("id") == 1)).num_rows == 1
     assert threads
     assert threading.main_thread() not in threads
+
+
+async def test_a_read_that_is_cancelled_while_bounds_are_given_to_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next read has them."""
+    lake.sql("CREATE TABLE t (id INTEGER)")
+    for number in range(5):
+        lake.sql(f"INSERT INTO t SELECT {100 * number} + range FROM range(100)")
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    all_bounded = DuckLakeSnapshot._all_bounded
+
+    def slow(*arguments: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(10)
+        return all_bounded(*arguments)
+
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(lake.table("t"))
+        with monkeypatch.context() as patch:
+            patch.setattr(DuckLakeSnapshot, "_all_bounded", slow)
+            reading = asyncio.ensure_future(dataset.read(where=col("id") == 250))
+            await begun.wait()
+            reading.cancel()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        plan = await dataset.plan(where=col("id") == 250)
+        assert (plan.files_total, plan.files_ruled_out) == (5, 4)
 
 
 async def test_files_are_ruled_out_and_the_catalog_is_asked_once(lake: Lake) -> None:
