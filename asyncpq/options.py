@@ -45,14 +45,20 @@ def whole_number(name: str, value: Any, least: int) -> int | None:
     except TypeError:
         number = -1
     if number < least:
-        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}", option=name)
+        raise _no_whole_number(name, value, least)
     return number
 
 
 def require_whole(name: str, value: object, least: int = 1) -> None:
     """Raise InvalidOptionError if ``value``, the argument called ``name``, is not an integer of at least ``least``."""
     if type(value) is not int or value < least:
-        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}", option=name)
+        raise _no_whole_number(name, value, least)
+
+
+def _no_whole_number(name: str, value: object, least: int) -> InvalidOptionError:
+    is_whole = isinstance(value, float) and value.is_integer() and value >= least
+    hint = f"Pass an int instead of a float: int({value!r})." if is_whole else None
+    return InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}", option=name, hint=hint)
 
 
 def require_class(name: str, value: object, kind: type) -> None:

@@ -109,3 +109,11 @@ def test_the_first_pattern_that_matches_has_the_policy() -> None:
     assert options.policy("s3://hot/a") == asyncpq.ttl(9.0)
     assert options.policy("/local", "s3://hot/a") == asyncpq.ttl(9.0)
     assert options.policy("/local") == asyncpq.etag()
+
+
+def test_a_whole_float_is_told_from_a_wrong_size() -> None:
+    for value, hint in [(2e6, r"int\(2000000\.0\)"), (-2e6, None), (0.5, None), (math.inf, None), (math.nan, None)]:
+        sizes: Any = {"memory_cache_bytes": value}
+        with pytest.raises(asyncpq.InvalidOptionError, match=r"^memory_cache_bytes=.*: must be a whole") as caught:
+            SessionOptions(**sizes)
+        assert (caught.value.hint is None) if hint is None else re.search(hint, str(caught.value.hint))
