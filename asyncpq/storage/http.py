@@ -242,6 +242,7 @@ _WITHOUT_EFFECT = word_set(
     "size_policy skip_instance_cache use_listings_cache"
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: token
+_NOT_IN_HEADERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _SIGNED_HINT = (
     "If the url is signed, its signature may have expired: get a new one. A private object of S3 is read by its "
     "s3:// url, with credentials."
@@ -694,6 +695,8 @@ def _headers(options: dict[str, Any]) -> Mapping[str, str]:
                 f"the header {name} of storage_options must be a text, not {type(value).__name__}",
                 hint="Leave it out." if value is None else None,
             )
+        if _NOT_IN_HEADERS.search(value):
+            raise InvalidOptionError(f"the header {name} of storage_options has a line break or control character")
     return headers
 
 

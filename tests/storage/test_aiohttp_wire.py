@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from asyncpq.errors import InvalidOptionError, InvalidResponseError
+from asyncpq.errors import InvalidResponseError
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
 DATA = bytes(range(256)) * 4
@@ -87,13 +87,3 @@ async def test_proxies_of_the_environment_are_asked_by_aiohttp(monkeypatch: pyte
         assert (await stored.fetch_range(20, 30, context=new_context())).data == DATA[20:30]
         await store.close()
     assert requests[0].startswith(b"GET http://elsewhere.example/file HTTP/1.1\r\n")
-
-
-async def test_a_header_with_a_line_break_is_refused() -> None:
-    async with answering(HEAD) as (url, requests):
-        store = open_test_store("http", {"headers": {"X-Own": "a\r\nHost: other"}}, FAST_RETRIES)
-        stored = await store.open_object(url)
-        with pytest.raises(InvalidOptionError, match="line break"):
-            await stored.fetch_range(20, 30, context=new_context())
-        await store.close()
-    assert not requests

@@ -290,6 +290,8 @@ async def test_unknown_options_are_refused(options: dict[str, Any]) -> None:
     ("options", "message"),
     [
         ({"headers": "SECRET"}, "headers of storage_options must be a mapping, not str"),
+        ({"headers": {"A": "SECRET\r\nB: 1"}}, "header A .* has a line break"),
+        ({"headers": {"A": "SECRET\n"}, "client_kwargs": {"trust_env": True}}, "header A .* has a line break"),
         ({"headers": [("X-Token", "SECRET")]}, "must be a mapping, not list"),
         ({"headers": {"Authorization": None}}, "header Authorization of .* must be a text, not NoneType"),
         ({"client_kwargs": {"headers": {"X-Token": b"SECRET"}}}, "header X-Token of .* must be a text, not bytes"),
