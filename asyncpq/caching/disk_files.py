@@ -43,7 +43,7 @@ from asyncpq.records import dataclass
 BLOCK_BYTES = 4096  # unit of the usage counts, as in file systems
 TEMPORARY = ".tmp"
 SAMPLE_ENTRIES = 512  # size of a sample; at most a quarter of it is removed
-MOST_EVICTED = 2048  # entries that one write removes, some 0.1 s, and a sample more
+MOST_EVICTED = 2048  # a write stops trimming after so many entries, which take 0.1 s
 DEAD_WRITER_S = 900.0  # a temporary file older than this has no writer any more
 _SUBFOLDERS = tuple(f"{number:02x}" for number in range(256))
 _NAME_LENGTH = 64

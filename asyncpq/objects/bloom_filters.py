@@ -19,7 +19,7 @@ from typing import Final
 from asyncpq.caching.entry_format import ContentKey
 from asyncpq.errors import CorruptFileError, FormatError
 from asyncpq.expressions import Expression
-from asyncpq.objects.coalesce import ByteRange, coalesce, parallel
+from asyncpq.objects.coalesce import ByteRange, coalesce, starts_and_stops
 from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.read_plan import BloomReport
 from asyncpq.objects.source import Tail
@@ -113,7 +113,12 @@ class ChunkFilter:
         places = [bits + number * BLOCK_BYTES for number in sorted(numbers) if number not in self._blocks]
         parts += [ByteRange(start, start + BLOCK_BYTES) for start in places]
         merged = coalesce(
-            *parallel(parts), gap_bytes=gap_bytes, wave=1 << 62, wave_bytes=0, part_bytes=1 << 62, max_requests=None
+            *starts_and_stops(parts),
+            gap_bytes=gap_bytes,
+            wave=1 << 62,
+            wave_bytes=0,
+            part_bytes=1 << 62,
+            max_requests=None,
         )
         cost = sum([part.stop - part.start + gap_bytes for part in merged])
         whole = ByteRange(self.start, bits + header.num_bytes)
@@ -313,7 +318,7 @@ class RowGroupFilters:
             if part.start < tail_start
         ]
         prices = self._prices
-        cost_s = prices.round_s(prices.requests(*parallel(ranges)))
+        cost_s = prices.round_s(prices.requests(*starts_and_stops(ranges)))
         absent = (1 - 1 / (num_row_groups + 1)) ** num_values(self._probes)
         saved = absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}])
         return saved / prices.bandwidth_bytes_s > cost_s

@@ -25,7 +25,7 @@ class ByteRange(NamedTuple):
     stop: int
 
 
-def parallel(ranges: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def starts_and_stops(ranges: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the starts and the stops of ``ranges``."""
     starts, stops = [], []
     for start, stop in ranges:
@@ -62,23 +62,23 @@ def coalesce(
         Ranges whose union contains every input byte.
     """
     if any(map(operator.ge, starts, stops)):
-        starts, stops = parallel([item for item in zip(starts, stops, strict=True) if item[0] < item[1]])
+        starts, stops = starts_and_stops([item for item in zip(starts, stops, strict=True) if item[0] < item[1]])
     if not starts:
         return []
     # Sorted apart: if the stop at some position lies before the next start, all ranges that begin before that gap have
     # ended.
     starts, stops = sorted(starts), sorted(stops)
     gaps = list(map(operator.sub, starts[1:], stops))
-    left = [position for position, gap in enumerate(gaps) if gap > gap_bytes]
-    if len(left) >= wave or (max_requests is not None and len(left) >= max_requests):
-        left.sort(key=gaps.__getitem__)
-        sizes = [gaps[position] for position in left]
+    open_gaps = [position for position, gap in enumerate(gaps) if gap > gap_bytes]
+    if len(open_gaps) >= wave or (max_requests is not None and len(open_gaps) >= max_requests):
+        open_gaps.sort(key=gaps.__getitem__)
+        sizes = [gaps[position] for position in open_gaps]
         fewest = _fewer(stops[-1] - starts[0] - sum(sizes), sizes, gap_bytes, wave, wave_bytes)
         fewest = max(1, fewest if max_requests is None else min(fewest, max_requests))
-        left = sorted(left[len(left) + 1 - fewest :])
-    if len(left) < len(gaps):
-        starts = [starts[0], *[starts[position + 1] for position in left]]
-        stops = [*[stops[position] for position in left], stops[-1]]
+        open_gaps = sorted(open_gaps[len(open_gaps) + 1 - fewest :])
+    if len(open_gaps) < len(gaps):
+        starts = [starts[0], *[starts[position + 1] for position in open_gaps]]
+        stops = [*[stops[position] for position in open_gaps], stops[-1]]
     merged = list(map(ByteRange, starts, stops))
     if sum(stops) - sum(starts) <= part_bytes:
         return merged

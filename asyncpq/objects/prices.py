@@ -20,7 +20,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from asyncpq.objects.coalesce import ByteRange, coalesce, cut, parallel
+from asyncpq.objects.coalesce import ByteRange, coalesce, cut, starts_and_stops
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.records import NamedTuple
 
@@ -142,7 +142,7 @@ class Prices(NamedTuple):
             max_requests=self.max_requests,
         )
         prices = self.for_round(len(merged))
-        return merged if prices is self else prices.merge(*parallel(merged))
+        return merged if prices is self else prices.merge(*starts_and_stops(merged))
 
     def for_round(self, num_requests: int) -> Prices:
         """Return the prices of a round of so many requests."""

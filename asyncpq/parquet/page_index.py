@@ -184,17 +184,17 @@ def zigzag_varints(values: Sequence[bytes]) -> tuple[int, ...]:
     """
     numbers: list[tuple[int, ...]] = []
     for start in range(0, len(values), _LANES):
-        some = values[start : start + _LANES]
-        lanes = b"".join([value.ljust(8, b"\0") for value in some])
-        if len(lanes) > 8 * len(some):  # one of 9 bytes
-            decoded = tuple(map(zigzag_number, some))
+        block = values[start : start + _LANES]
+        lanes = b"".join([value.ljust(8, b"\0") for value in block])
+        if len(lanes) > 8 * len(block):  # one of 9 bytes
+            decoded = tuple(map(zigzag_number, block))
             is_negative = min(decoded) < 0
         else:
             bits = int.from_bytes(lanes, "little")
             for low, high, gap in _GAPS:
                 bits = bits & low | (bits & high) >> gap
             is_negative = bool(bits & _SIGNS)
-            decoded = struct.unpack(f"<{len(some)}Q", (bits >> 1).to_bytes(len(lanes), "little"))
+            decoded = struct.unpack(f"<{len(block)}Q", (bits >> 1).to_bytes(len(lanes), "little"))
         if is_negative:
             raise CorruptFileError("an offset, size or row number in the OffsetIndex is negative")
         numbers.append(decoded)

@@ -78,8 +78,8 @@ class PageKeeper:
             for column in group.columns:
                 is_large = column.num_bytes >= PART_BYTES and not column.streamed
                 if group.filtered and column.predicate and is_large and column.is_whole:
-                    some = column.pages[:: -(-len(column.pages) // _PROBED_PAGES)]
-                    keys = read.version.keys(column.items(0, some, dictionary=False))
+                    probed = column.pages[:: -(-len(column.pages) // _PROBED_PAGES)]
+                    keys = read.version.keys(column.items(0, probed, dictionary=False))
                     column.streamed |= not any(self._memory.get_many(keys, scan=True))
 
     def reader(self, plan: RowGroupPlan) -> RowGroupReader:

@@ -68,10 +68,10 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
 def names_alone(names: Any, argument: str) -> tuple[str, ...]:
     """Check and return a list of column names, without ordinals. ``argument`` is its name in the error. Raises
     InvalidOptionError if it is not such a list."""
-    found = column_names(names, argument)
-    if found is None or not all(isinstance(name, str) for name in found):
+    checked = column_names(names, argument)
+    if checked is None or not all(isinstance(name, str) for name in checked):
         raise InvalidOptionError(f"{argument}={names!r}: must be a list of names", option=argument)
-    return tuple(str(name) for name in found)
+    return tuple(map(str, checked))
 
 
 def dictionary_names(names: Any) -> tuple[str, ...]:

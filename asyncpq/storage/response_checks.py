@@ -363,7 +363,8 @@ def _check_whole(
             raise changed(request, "it is empty now")
         raise empty(request.url)
     if length is None:
-        # a body that ends with its connection may be cut; that of a suffix range may be large: the first byte is next
+        # A body that ends with its connection may be cut off. The object of a suffix range may be large, so its caller
+        # asks for one byte next.
         is_chunked = headers.get("transfer-encoding", "").strip().lower() == "chunked"
         if request.start < 0 or small_body_bytes == 0 or not is_chunked:
             raise RangeIgnoredError(None)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.objects.coalesce import ByteRange, coalesce, cut, parallel
+from asyncpq.objects.coalesce import ByteRange, coalesce, cut, starts_and_stops
 
 RANGES = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 100)).map(lambda item: (item[0], item[0] + item[1])))
 
@@ -31,11 +31,11 @@ def covered(ranges: list[ByteRange] | list[tuple[int, int]]) -> set[int]:
     ),
 )
 def test_every_byte_is_covered_once(ranges: list[tuple[int, int]], part: int, knobs: dict[str, Any]) -> None:
-    found = coalesce(*parallel(ranges), part_bytes=part, **knobs)
+    found = coalesce(*starts_and_stops(ranges), part_bytes=part, **knobs)
     assert covered(found) >= covered(ranges)
     assert all(left.stop <= right.start for left, right in pairwise(found))
     assert all(0 < item.stop - item.start <= part for item in found)
-    whole = coalesce(*parallel(ranges), part_bytes=1 << 60, **knobs)
+    whole = coalesce(*starts_and_stops(ranges), part_bytes=1 << 60, **knobs)
     if knobs["max_requests"] is not None:
         assert len(whole) <= knobs["max_requests"]
     else:
@@ -45,7 +45,7 @@ def test_every_byte_is_covered_once(ranges: list[tuple[int, int]], part: int, kn
 @given(RANGES, st.integers(0, 50))
 def test_without_pressure_only_small_gaps_are_read(ranges: list[tuple[int, int]], gap: int) -> None:
     found = coalesce(
-        *parallel(ranges), gap_bytes=gap, wave=10_000, wave_bytes=1 << 60, part_bytes=1 << 60, max_requests=None
+        *starts_and_stops(ranges), gap_bytes=gap, wave=10_000, wave_bytes=1 << 60, part_bytes=1 << 60, max_requests=None
     )
     wanted = covered(ranges)
     extra = sorted(covered(found) - wanted)
@@ -84,7 +84,7 @@ def test_without_pressure_only_small_gaps_are_read(ranges: list[tuple[int, int]]
 )
 def test_exact_ranges(ranges: list[tuple[int, int]], knobs: dict[str, int], wanted: list[tuple[int, int]]) -> None:
     found = coalesce(
-        *parallel(ranges),
+        *starts_and_stops(ranges),
         gap_bytes=knobs.get("gap_bytes", 0),
         wave=knobs.get("wave", 100),
         wave_bytes=knobs.get("wave_bytes", 0),
