@@ -342,7 +342,7 @@ def parse_filters(filters: object) -> Expression:
             be true. Operators: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` stays as it is.
 
     Raises:
-        ExpressionError: a tuple is not a filter; the message contains the tuple. Or the expression has more than
+        ExpressionError: a tuple is not a filter; the message shows a short form of it. Or the expression has more than
             :data:`~asyncpq.expressions.tree.MAX_NESTING` levels.
     """
     if isinstance(filters, Expression):
@@ -380,7 +380,9 @@ def _filter_tuple(item: object) -> Expression:
         raise ExpressionError(f"filter {reprlib.repr(item)} is not a (column, op, value) tuple")
     column, op, value = item
     if not isinstance(op, str):
-        raise ExpressionError(f"filter {item!r}: the operator must be a string, not {op!r}", column=column)
+        raise ExpressionError(
+            f"filter {reprlib.repr(item)}: the operator must be a string, not {reprlib.repr(op)}", column=column
+        )
     try:
         if op in _OPS:
             return tree.Comparison(column, _OPS[op], as_scalar(value))
@@ -388,5 +390,7 @@ def _filter_tuple(item: object) -> Expression:
             member = tree.In(column, as_scalars(value))
             return member if op == "in" else tree.Not(member)
     except ExpressionError as error:
-        raise ExpressionError(f"filter {item!r}: {error.message}", column=column) from error
-    raise ExpressionError(f"filter {item!r}: unknown operator {op!r}", hint=f"Use {', '.join(_OPS)}, in, not in.")
+        raise ExpressionError(f"filter {reprlib.repr(item)}: {error.message}", column=column) from error
+    raise ExpressionError(
+        f"filter {reprlib.repr(item)}: unknown operator {op!r}", hint=f"Use {', '.join(_OPS)}, in, not in."
+    )

@@ -237,7 +237,7 @@ def _unwrapped(value: Any) -> Scalar:
 def _described(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, OverflowError):  # pyarrow makes a Python value for it
+    except (ValueError, OverflowError, RecursionError):  # pyarrow makes a Python value for it, or it is a deep list
         return f"of type {getattr(value, 'type', type(value).__name__)}"
     return text if len(text) <= _REPR_CHARACTERS else f"{text[:_REPR_CHARACTERS]}..."
 

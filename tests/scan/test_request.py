@@ -387,5 +387,7 @@ def test_lists_in_lists_are_no_predicates() -> None:
     nested.append(nested)
     for _ in range(3_000):
         nested = [nested]
-    with pytest.raises(ExpressionError):
-        predicate(nested)
+    for where in (nested, [("id", "==", nested)], [("id", "in", nested)], [("id", nested, 1)]):
+        with pytest.raises(ExpressionError) as caught:
+            predicate(where)
+        assert len(str(caught.value)) < 300
