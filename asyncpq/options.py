@@ -186,8 +186,8 @@ class RequestOptions:
         _require_whole_numbers(self, 1, *_given(self, "max_requests"))
         _require_numbers(self, 0, *_given(self, "latency_s"))
         _require_positive(self, *_given(self, "bandwidth_bytes_s"))
-        is_finite = self.bandwidth_bytes_s is None or self.bandwidth_bytes_s < math.inf
-        _require(is_finite, "bandwidth_bytes_s", self.bandwidth_bytes_s, "must be finite")
+        for name in _given(self, "latency_s", "bandwidth_bytes_s"):
+            _require(getattr(self, name) < math.inf, name, getattr(self, name), "must be finite")
         _require_choice(self, "late_materialization", "auto", "always", "never")
         _require_choice(self, "bloom_filters", "auto", "always", "never")
 

@@ -69,6 +69,8 @@ def test_counts_and_sizes_are_whole_numbers(kind: type[Any], required: dict[str,
 def test_a_bandwidth_is_finite() -> None:
     with pytest.raises(asyncpq.InvalidOptionError, match=r"^bandwidth_bytes_s=inf: must be finite"):
         asyncpq.RequestOptions(bandwidth_bytes_s=math.inf)
+    with pytest.raises(asyncpq.InvalidOptionError, match=r"^latency_s=inf: must be finite"):
+        asyncpq.RequestOptions(latency_s=math.inf)
 
 
 @pytest.mark.parametrize(
