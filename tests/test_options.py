@@ -66,7 +66,7 @@ def test_counts_and_sizes_are_whole_numbers(kind: type[Any], required: dict[str,
         kind(**required, **{name: bad})
 
 
-def test_a_bandwidth_is_finite() -> None:
+def test_latency_and_bandwidth_are_finite() -> None:
     with pytest.raises(asyncpq.InvalidOptionError, match=r"^bandwidth_bytes_s=inf: must be finite"):
         asyncpq.RequestOptions(bandwidth_bytes_s=math.inf)
     with pytest.raises(asyncpq.InvalidOptionError, match=r"^latency_s=inf: must be finite"):
