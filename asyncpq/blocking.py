@@ -226,12 +226,14 @@ def _one_off(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextM
 
 
 class _Attribute(Generic[A, T]):
-    """A read-only attribute of a blocking object. ``read`` gets its value from the asynchronous object, ``doc`` is what
-    ``help()`` shows."""
+    """A read-only attribute of a blocking object. ``read`` gets its value from the asynchronous object, ``source`` is
+    the asynchronous property, whose type and text ``help()`` shows, or that text."""
 
-    def __init__(self, read: Callable[[A], T], doc: str | None) -> None:
+    def __init__(self, read: Callable[[A], T], source: object) -> None:
         self._read = read
-        self.__doc__ = doc
+        if isinstance(source, property):
+            source = f"{source.fget.__annotations__['return']}: {source.__doc__}"
+        self.__doc__ = cast("str", source)
 
     def __get__(self, bridge: _Bridge[A] | None, owner: object) -> T:
         if bridge is None:  # pydoc and inspect ask the class
@@ -386,7 +388,7 @@ class BlockingDatasetScan(_Batches[AsyncDatasetScan]):
     """
 
     skipped: Final = _Attribute[AsyncDatasetScan, list[SkippedFile]](
-        lambda inner: inner.skipped, AsyncDatasetScan.skipped.__doc__
+        lambda inner: inner.skipped, AsyncDatasetScan.skipped
     )
 
 
@@ -442,13 +444,11 @@ class BlockingFile(_BlockingReads[AsyncFile]):
     embedded_index: Final = _bridged(AsyncFile.embedded_index)
     inspect: Final = _bridged(AsyncFile.inspect)
     lint: Final = _bridged(AsyncFile.lint)
-    num_rows: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_rows, AsyncFile.num_rows.__doc__)
-    num_row_groups: Final = _Attribute[AsyncFile, int](
-        lambda inner: inner.num_row_groups, AsyncFile.num_row_groups.__doc__
-    )
-    version: Final = _Attribute[AsyncFile, Validator](lambda inner: inner.version, AsyncFile.version.__doc__)
+    num_rows: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_rows, AsyncFile.num_rows)
+    num_row_groups: Final = _Attribute[AsyncFile, int](lambda inner: inner.num_row_groups, AsyncFile.num_row_groups)
+    version: Final = _Attribute[AsyncFile, Validator](lambda inner: inner.version, AsyncFile.version)
     embedded_indexes: Final = _Attribute[AsyncFile, Mapping[str, EmbeddedIndexEntry]](
-        lambda inner: inner.embedded_indexes, AsyncFile.embedded_indexes.__doc__
+        lambda inner: inner.embedded_indexes, AsyncFile.embedded_indexes
     )
 
     def __exit__(self, *exc_info: object) -> None:
@@ -475,10 +475,8 @@ class BlockingDataset(_BlockingReads[AsyncDataset]):
     files: Final = _bridged(AsyncDataset.files)
     inspect: Final = _bridged(AsyncDataset.inspect)
     lint: Final = _bridged(AsyncDataset.lint)
-    view: Final = _Attribute[AsyncDataset, View](lambda inner: inner.view, AsyncDataset.view.__doc__)
-    description: Final = _Attribute[AsyncDataset, str](
-        lambda inner: inner.description, AsyncDataset.description.__doc__
-    )
+    view: Final = _Attribute[AsyncDataset, View](lambda inner: inner.view, AsyncDataset.view)
+    description: Final = _Attribute[AsyncDataset, str](lambda inner: inner.description, AsyncDataset.description)
     skipped: Final = _Attribute[AsyncDataset, list[SkippedFile]](
         lambda inner: inner.skipped, 'Bad files that the call that ended last left out, if ``on_bad_file`` is "skip".'
     )
@@ -495,8 +493,8 @@ class BlockingIndex(_Bridge[AsyncIndex]):
     show: Final = _bridged(AsyncIndex.show)
     drop: Final = _bridged(AsyncIndex.drop)
 
-    url: Final = _Attribute[AsyncIndex, str](lambda inner: inner.url, AsyncIndex.url.__doc__)
-    snapshot: Final = _Attribute[AsyncIndex, int](lambda inner: inner.snapshot, AsyncIndex.snapshot.__doc__)
+    url: Final = _Attribute[AsyncIndex, str](lambda inner: inner.url, AsyncIndex.url)
+    snapshot: Final = _Attribute[AsyncIndex, int](lambda inner: inner.snapshot, AsyncIndex.snapshot)
     metrics: Final = _Attribute[AsyncIndex, ReadMetrics](
         lambda inner: inner.metrics,
         "Summed costs of the calls of this handle that have ended, its build or opening included.",
@@ -504,7 +502,11 @@ class BlockingIndex(_Bridge[AsyncIndex]):
 
 
 class BlockingSession(_Bridge[AsyncSession]):
-    """A session with blocking methods and the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
+    """A session with blocking methods and the arguments of :class:`asyncpq.Session`. Close it, or use ``with``.
+
+    Several threads may use one session, its files and its datasets at once. ``on_event`` is called in the session's own
+    thread, where the blocking methods raise UsageError.
+    """
 
     __signature__ = SessionSignature()
 
@@ -524,10 +526,10 @@ class BlockingSession(_Bridge[AsyncSession]):
     optimize: Final = _bridged(AsyncSession.optimize)
     diagnose: Final = _bridged(AsyncSession.diagnose)
 
-    metrics: Final = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics, AsyncSession.metrics.__doc__)
+    metrics: Final = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics, AsyncSession.metrics)
 
     memory_cache: Final = _Attribute[AsyncSession, MemoryCache](
-        lambda inner: inner.memory_cache, AsyncSession.memory_cache.__doc__
+        lambda inner: inner.memory_cache, AsyncSession.memory_cache
     )
 
     def progress(self) -> AbstractContextManager[None]:

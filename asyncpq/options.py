@@ -156,8 +156,8 @@ class RequestOptions:
         gap_bytes: two ranges with fewer bytes than this between them are fetched as one. None: the number of bytes that
             arrive in the time that one more request costs, as the session has measured it (16 KiB before it has).
         part_bytes: merged ranges of more bytes than this are cut into parts of this size, which are fetched at once.
-        max_requests: maximum number of requests that are sent at once for one read: ranges are merged until it holds;
-            None for no bound. Merged ranges larger than ``part_bytes`` are still cut.
+        max_requests: maximum number of ranges that one read fetches at once: close ones are merged until no more are
+            left; None for no bound. A merged range larger than ``part_bytes`` takes several requests.
         latency_s: assumed seconds to the first byte of a GET; None: as the session has measured it (0.03 at first).
         bandwidth_bytes_s: assumed bytes per second of a read; None: as the session has measured it (200e6 at first,
             500e6 for a round with more requests than connections).

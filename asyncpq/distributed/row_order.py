@@ -55,8 +55,13 @@ class ZOrder:
 
     @classmethod
     def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
-        """Return a z-order in which each column has ranks of ``bits`` bits. ``bounds`` has for each column the
-        ascending values that divide it into ranks; fewer ranks are spread over all bits."""
+        """Return a z-order by given bounds; :meth:`of_samples` chooses them.
+
+        Args:
+            bounds: for each column its ascending distinct values, at most ``2**bits - 2``, that divide it into ranks.
+                A column with few bounds weighs as much as the others: its ranks are scaled to ``bits`` bits.
+            bits: number of bits of a rank; times the number of columns, at most 62.
+        """
         columns = len(bounds)
         tables = []
         for at, values in enumerate(bounds):
