@@ -30,6 +30,7 @@ CONDITIONS = [
     *("s in ['u-1', 'u-3']", "not s in ['u-1', 'u-3']", "n in [1, 2] or id < 5", "not (n == 1 and f < 2.0)"),
     *("id * 3 > 99 and id < 50", "id < 50 or id + f > 1990", "not (id < 1990 or id + n > 2020)"),
     *("n == 1.0 and id > 7", "s.str.startswith('u-19') and n > 3", "10 < id < 14 and n > 0", "id < n", "id == 999999"),
+    *("id == id.max()", "index < 3", "n > 3 and f == f.min()", "abs(n) > 40 and id < 900"),
 ]
 
 

@@ -108,6 +108,9 @@ def test_a_page_runs_from_top_to_bottom(
         return sessions[-1]
 
     monkeypatch.setattr(asyncpq.blocking, "BlockingSession", recorded)
+    if page == "how-to/own-door.md":  # whose first block is a module
+        (tmp_path / "pandas_door.py").write_text(next(text for language, text in blocks(page) if language == "python"))
+        monkeypatch.syspath_prepend(tmp_path)
     reader = Reader(page, capsys)
     with reader.notebook():
         for language, text in blocks(page):
