@@ -120,6 +120,7 @@ class ColumnMapping:
 
     mode: MappingMode  # the mode in the table's properties
     supported: bool  # the protocol has the feature; without it, readers ignore the mode
+    listed: bool = False  # the protocol lists its features, so that one it does not list has no effect
 
     @classmethod
     def of(cls, protocol: Mapping[str, Any], configuration: Mapping[str, str], url: str) -> ColumnMapping:
@@ -127,12 +128,13 @@ class ColumnMapping:
         name the feature in either of its lists of features."""
         features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
         supported = protocol["minReaderVersion"] == _COLUMN_MAPPING_READER or "columnMapping" in features
+        listed = protocol["minReaderVersion"] == _NEWEST_READER
         mode = str(configuration.get("delta.columnMapping.mode") or "none").lower()
         if mode in tuple(MappingMode):
-            return cls(MappingMode(mode), supported)
+            return cls(MappingMode(mode), supported, listed)
         if supported:
             raise UnsupportedFeatureError(f"asyncpq does not support Delta column mapping mode {mode!r}", url=url)
-        return cls(MappingMode.NONE, supported)
+        return cls(MappingMode.NONE, supported, listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def decode_schema(text: str, mapping: ColumnMapping, url: str) -> DeltaSchema:
     """Decode a ``schemaString``, the JSON text of a schema.
 
     Raises CorruptFileError if the text is malformed; UnsupportedFeatureError for an unsupported type or type change,
-    or a column that has a physical name while the protocol does not list column mapping: Spark applies such names,
+    or a column that has a physical name while the protocol is older than column mapping: Spark applies such names,
     deltalake does not.
     """
     try:
@@ -198,7 +200,7 @@ class _SchemaReader:
             type=arrow,
             nullable=bool(entry["nullable"]),
             field_id=field_id,
-            names=() if self.mode is MappingMode.NONE else (self._physical(entry),),
+            names=self._names_in_files(entry),
             children=children,
             ignores_case=True,
             ignores_zone=entry["type"] in _TIMESTAMPS,
@@ -224,6 +226,15 @@ class _SchemaReader:
         if not isinstance(name, str):
             raise TypeError(f"{_PHYSICAL_NAME} must be a string, not {name!r}")
         return name
+
+    def _names_in_files(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
+        if self.mode is not MappingMode.NONE:
+            return (self._physical(entry),)
+        if self.mapping.mode is MappingMode.NONE:
+            return ()
+        # deltalake 1.6.6 does not list the mapping beside features such as timestampNtz, and writes the columns' own
+        # names. A file of a writer that applies the mapping all the same would have nulls alone.
+        return (entry["name"], (entry.get("metadata") or {}).get(_PHYSICAL_NAME, entry["name"]))
 
     def _type(self, delta_type: Any, path: str) -> tuple[pa.DataType, tuple[TableField, ...]]:
         if delta_type == "variant":
@@ -276,7 +287,7 @@ class _SchemaReader:
         return pa.decimal128(precision, scale)
 
     def _check_mapping(self, entry: Mapping[str, Any], path: str) -> None:
-        if self.mapping.supported or self.mapping.mode is MappingMode.NONE:
+        if self.mapping.supported or self.mapping.listed or self.mapping.mode is MappingMode.NONE:
             return
         physical = (entry.get("metadata") or {}).get(_PHYSICAL_NAME, entry["name"])
         if physical != entry["name"]:

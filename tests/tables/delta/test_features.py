@@ -110,11 +110,41 @@ async def test_either_list_of_the_protocol_may_have_column_mapping(
         assert (await dataset.read(where=asyncpq.col("a") == 2)).to_pylist() == [{"a": 2, "p": 7}]
 
 
-@pytest.mark.parametrize(
-    "said", [_protocol(1, 2), _protocol(3, 7), _protocol(3, 7, readerFeatures=[], writerFeatures=[])]
-)
-async def test_a_mapping_that_the_protocol_does_not_list_is_refused(writer: DeltaWriter, said: dict[str, Any]) -> None:
-    """Where names differ: deltalake does not apply it, Spark does (reader version 1) or refuses, and DuckDB refuses."""
+@pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.parametrize("stored", [("x", "s", "y"), ("c-1", "c-2", "c-3")])
+async def test_a_mapping_that_the_list_of_features_lacks_has_no_effect(
+    writer: DeltaWriter, mode: str, stored: tuple[str, str, str]
+) -> None:
+    """As in tables of deltalake 1.6.6 with a timestamp without time zone. Files with physical names are read, too."""
+    x, s, y = stored
+    ntz = ["timestampNtz"]
+    inner = {"type": "struct", "fields": [column("y", "long", physical="c-3", id_=3)]}
+    fields = [
+        column("x", "timestamp_ntz", physical="c-1", id_=1),
+        column("s", inner, physical="c-2", id_=2),
+        column("p", "long", physical="c-4", id_=4),
+    ]
+    times = [dt.datetime(2024, 5, 1), None]
+    table = pa.table({x: pa.array(times, pa.timestamp("us")), s: [{y: 5}, {y: None}]})
+    stats = {"minValues": {s: {y: 5}}, "maxValues": {s: {y: 5}}, "nullCount": {s: {y: 1}}}
+    writer.commit(
+        _protocol(3, 7, readerFeatures=ntz, writerFeatures=ntz),
+        metadata(*fields, partition_columns=["p"], configuration={"delta.columnMapping.mode": mode}),
+        writer.file("f.parquet", table, partition={"p": "7"}, stats=stats),
+    )
+    expected = [{"x": times[0], "s": {"y": 5}, "p": 7}, {"x": None, "s": {"y": None}, "p": 7}]
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(writer.folder), format="delta")
+        assert (await dataset.read()).to_pylist() == expected
+        assert (await dataset.read(where=asyncpq.col("s.y") == 5)).to_pylist() == expected[:1]
+        assert (await dataset.read(where=asyncpq.col("x").is_null())).to_pylist() == expected[1:]
+        assert (await dataset.lookup({"x": times[:1]})).to_pylist() == expected[:1]
+        assert await dataset.count(where=asyncpq.col("p") == 7) == 2
+
+
+async def test_a_mapping_that_an_older_protocol_lacks_is_refused(writer: DeltaWriter) -> None:
+    """Where names differ: deltalake does not apply it, Spark does, and DuckDB refuses."""
+    said = _protocol(1, 2)
     mode = {"delta.columnMapping.mode": "name"}
     inner = {"type": "struct", "fields": [column("x", "long", physical="x")]}
     writer.commit(said, metadata(column("id", "long", physical="id"), column("s", inner), configuration=mode))
