@@ -50,7 +50,7 @@ WRITER_SETTINGS: Final = (
     WriterSetting(
         "duckdb",
         "DuckDB",
-        "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- DuckDB writes no page index: small row groups instead",
+        "COPY t TO 'path' (ROW_GROUP_SIZE 20480)  -- DuckDB 2: DATA_PAGE_SIZE_LIMIT 65536, WRITE_PAGE_INDEX true",
         general=True,
     ),
     WriterSetting(
