@@ -20,15 +20,16 @@ from asyncpq.errors import Hint, InvalidResponseError, ResourceLimitError, Trans
 from asyncpq.options import RetryOptions
 from asyncpq.records import dataclass
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.retries import RetryableError
+from asyncpq.storage.retries import RETRY_AFTER_MAX_S, RetryableError
 from asyncpq.storage.threads import work_owner
 
 _MORE_OBJECTS = "raise LimitOptions.max_listed_objects; each object takes about 300 bytes."
 
 
-#: The least rate at which an outage is met, in requests per second: requests of a host that serves nothing use up their
-#: attempts and the retry budget within seconds.
-OUTAGE_RATE = 10.0
+#: Requests per second to a host that serves nothing: they use up their attempts and the retry budget, slowly, ...
+OUTAGE_RATE = 1.0
+#: ... and the rate when it serves the first one; less is not guessed from refusals alone.
+FIRST_RATE = 10.0
 
 _TOLERATED = 0.03  # share of refusals that lowers nothing, ...
 _MARGIN = 1.5  # ... and of the share that the host refuses at any rate, since refusals come in clusters
@@ -39,11 +40,11 @@ _IN_VAIN = 0.7  # of the share before: a lower rate that leaves so many refusals
 _KNOWN_S = 15.0  # for which the share that is refused at any rate is taken for known
 _TRIED_RATE = 0.9  # of the known limit: the host allows that much, if it has a limit
 _TRIED_ANSWERS = 32  # at that rate, and ...
-_TRIED_S = 0.25  # ... for so long, which tell how many are refused at any rate
-_RISE_S = 2.0  # after which the rate is at the known limit again, ...
-_FIRST_RISE_S = 0.25  # ... or if the limit is a guess; twice as long each time that the guess is corrected
+_MOMENT_S = 0.25  # ... for so long, which tell how many are refused at any rate
+_RISE_S = 2.0  # after which the rate is at the known limit again, or a moment after if the limit is a guess
 _RISES = 5.0  # until requests begin at any rate again; the rate is 7 times the known limit by then
 _LEAST_S = 0.001  # that an answer takes: the clocks of some systems advance in steps
+_LATE_S = 0.05  # a request that begins so late, since the process was busy, delays no later one
 _RECENT = 1 / 64  # weight of one answer in the share of recent refusals
 
 
@@ -59,12 +60,16 @@ class Pace:
     3. For a moment it stays a little below. Refusals that come there come at any rate. Their share is tolerated from
        then on, if it is small, or if a second lower rate leaves as many (the lower rate was in vain and is taken back).
     4. Then the rate rises as in CUBIC (RFC 9438): back to the known limit, slowly past it, faster and faster beyond. A
-       first guess rises fast. Time alone raises it, so that after idle time nothing is left of an old limit.
+       first guess rises fast. Time alone raises it, so that after idle time nothing is left of an old limit. Requests
+       that the host told to wait (Retry-After) are back before the rate is above the limit.
+    5. Refusals alone tell no limit. While nothing is served, the rate falls to one request per second, and the first
+       success lets it rise.
 
     ``limit`` is the rate in requests per second that the host is known to take, infinite if it throttles none.
     ``next_at`` is the time when the next request may begin, ``served`` the number of successes so far, and
     ``lowered_at`` the time when the rate was last lowered: answers to requests sent before say nothing about the rate.
-    Times are those of the event loop, in seconds.
+    ``back_at`` is the time until which the host told requests to wait, and ``released`` the last call of
+    :meth:`ConnectionLimiter.wait` that does not wait for its turn. Times are those of the event loop, in seconds.
     """
 
     __slots__ = (
@@ -79,9 +84,12 @@ class Pace:
         "_tried_share",
         "_trying",
         "_unrelated",
+        "_weight",
+        "back_at",
         "limit",
         "lowered_at",
         "next_at",
+        "released",
         "served",
     )
 
@@ -90,12 +98,15 @@ class Pace:
         self.next_at: float = -math.inf
         self.served: int = 0
         self.lowered_at: float = -math.inf
+        self.back_at: float = -math.inf
+        self.released: int = 0
         self._answers = self._refusals = 0  # since the rate was lowered, or since refusals began to exceed their share
         self._recent = 0.0  # share of refusals among recent answers
+        self._weight = _RECENT  # of the next answer in that share
         self._unrelated = 0.0  # share of refusals at any rate
         self._known_at = -math.inf  # when that was measured
         self._trying = False  # the rate is below the limit, for that measurement
-        self._outage = False  # nothing is served, even at ``OUTAGE_RATE``; the first success ends that
+        self._outage = False  # nothing was served since the first refusals; the first success ends that
         self._tried_share = 1.0  # of refusals in the measurement before, ...
         self._tried_limit = math.inf  # ... and the limit it was taken at
         self._rise_s = _RISE_S
@@ -103,6 +114,8 @@ class Pace:
 
     def rate(self, now: float) -> float:
         """Return the requests per second that may begin; or that might, for a time before the rate began to rise."""
+        if self._outage and self.limit <= FIRST_RATE:
+            return OUTAGE_RATE
         rises = 0.0 if self._trying else max(0.0, now - self._rises_at) / self._rise_s
         return self.limit * (1.0 + (1.0 - _TRIED_RATE) * (rises - 1.0) ** 3)
 
@@ -121,7 +134,10 @@ class Pace:
         """Count a success of a request sent at ``sent``."""
         self.served += 1
         if (self._refusals or self.limit < math.inf) and sent > self.lowered_at:
-            self._count(sent, now, 0.0, 0)
+            if self._outage:
+                self._rise(now, self.limit, 0.0)
+            else:
+                self._count(sent, now, 0.0, 0)
 
     def wait_s(self, now: float) -> float:
         """Return how many seconds the next request has to wait; 0 or less for none."""
@@ -139,14 +155,15 @@ class Pace:
         """Let requests begin at any rate."""
         self.limit = math.inf
         self.next_at = -math.inf
-        self._trying = False
+        self._trying = self._outage = False
         self._tried_share = 1.0
         self._answers = self._refusals = 0
 
     def _count(self, sent: float, now: float, refused: float, used: int) -> None:
         self._answers += 1
         answers, refusals = self._answers, self._refusals
-        self._recent += (refused - self._recent) * _RECENT
+        self._recent += (refused - self._recent) * self._weight
+        self._weight = max(self._weight / (1.0 + self._weight), _RECENT)
         tolerated = (_TOLERATED + _MARGIN * self._unrelated) * answers
         if self._trying:
             self._try(sent, now, tolerated)
@@ -162,11 +179,9 @@ class Pace:
         """Look at the answers at the lower rate; begin to rise, or lower the rate again."""
         answers, refusals = self._answers, self._refusals
         share = refusals / answers
-        enough = answers >= _TRIED_ANSWERS and now >= self.lowered_at + _TRIED_S
+        enough = answers >= _TRIED_ANSWERS and now >= self.lowered_at + _MOMENT_S
         tolerable = refusals <= tolerated + 2.0  # that many may come by chance
-        if self._outage and refusals < answers:
-            self._rise(now, self.limit, 0.0)
-        elif enough and share <= _MOST_UNRELATED and (tolerable or share > _IN_VAIN * self._tried_share):
+        if enough and share <= _MOST_UNRELATED and (tolerable or share > _IN_VAIN * self._tried_share):
             self._rise(now, (self.limit if tolerable else self._tried_limit) / (1.0 - share), share)
         elif enough or refusals >= _MOST_UNRELATED * answers + _EXCESS:
             rate = self.rate(sent)
@@ -178,8 +193,13 @@ class Pace:
     def _rise(self, now: float, limit: float, unrelated: float) -> None:
         self.limit = limit
         self._unrelated = self._recent = unrelated
+        self._weight = 1.0 / (2.0 + self._answers)
         self._known_at = self._rises_at = now
-        self._trying = False
+        if self._outage:
+            self.next_at = now
+        if limit > FIRST_RATE or not self._outage:  # what comes back after an outage has a long way to the limit
+            self._rise_s = max(self._rise_s, self.back_at - now)
+        self._trying = self._outage = False
         self._tried_share = 1.0
         self._answers = self._refusals = 0
 
@@ -189,14 +209,15 @@ class Pace:
         return (self._answers - self._refusals + 1) / (self._answers + 1)
 
     def _lower(self, now: float, limit: float, *, guess: bool) -> None:
-        none_served = self._refusals == self._answers
+        none_served = self._refusals == self._answers and (guess or self._trying)
         if none_served:  # which tells no limit
-            limit = max(limit, min(self.limit, OUTAGE_RATE))
-        self._outage = none_served and limit <= OUTAGE_RATE
+            limit = max(limit, min(self.limit, FIRST_RATE))
+        self._outage = none_served
+        first_s = _MOMENT_S * max(1.0, FIRST_RATE / limit)
         if guess or none_served:
-            self._rise_s = _FIRST_RISE_S
+            self._rise_s = first_s
         else:
-            self._rise_s = min(2 * self._rise_s, max(_RISE_S, _TRIED_ANSWERS / limit))
+            self._rise_s = max(first_s, min(2 * self._rise_s, max(_RISE_S, _TRIED_ANSWERS / limit)))
         self.limit = limit
         self.lowered_at = now
         self._trying = True
@@ -206,7 +227,7 @@ class Pace:
 
 T = TypeVar("T")
 
-_SLOWING_ATTEMPTS = 3  # those of one request that can lower the rate
+_SLOWING_ATTEMPTS = 3  # those of one request that can lower the rate first
 
 _MOST_HOSTS = 64  # with a pace of their own; further ones share one
 
@@ -295,15 +316,18 @@ class ConnectionLimiter:
         if self._queues:
             self._grant()
 
-    def refused(self, sent: float, now: float, attempt: int = 1, pace: Pace | None = None) -> bool:
+    def refused(
+        self, sent: float, now: float, attempt: int = 1, pace: Pace | None = None, retry_after_s: float = 0.0
+    ) -> bool:
         """Count a request sent at ``sent`` that the store throttled, which still holds its connection. Return False if
         it was under way when the rate was last lowered, so that it says nothing new.
 
-        Later attempts do not count: a store that serves others and never this request, such as a hot key, is not to
-        slow down the reads of all other keys.
+        Later attempts do not count while requests begin at any rate: a store that serves others and never this request,
+        such as a hot key, is not to slow down the reads of all other keys. ``retry_after_s``: the store's Retry-After.
         """
         pace = pace or self.pace
-        if attempt > _SLOWING_ATTEMPTS:
+        pace.back_at = max(pace.back_at, now + min(retry_after_s, RETRY_AFTER_MAX_S))
+        if attempt > _SLOWING_ATTEMPTS and pace.limit == math.inf:
             return sent > pace.lowered_at
         return pace.throttled(sent, now, self.used)
 
@@ -311,10 +335,14 @@ class ConnectionLimiter:
         """Count a successful request sent at ``sent``."""
         (pace or self.pace).succeeded(sent, now)
 
-    def end_pace(self, pace: Pace | None = None) -> None:
-        """Let requests begin at any rate until the store throttles again."""
-        (pace or self.pace).end()
-        self._grant()
+    def release(self, pace: Pace | None = None) -> None:
+        """Let the requests that wait for their turn begin at once: the host is down, so that they fail with the others.
+        Those that come next wait for theirs."""
+        pace = pace or self.pace
+        now = asyncio.get_running_loop().time()
+        if now > pace.lowered_at + 1.0 / OUTAGE_RATE:
+            pace.lowered_at, pace.released = now, self._calls
+            self._grant()
 
     def _grant(self) -> None:
         while self.used < self.limit and self._queues:
@@ -325,7 +353,7 @@ class ConnectionLimiter:
                     continue
                 waiter = (scans if scan else lookups)[0]
                 granted = waiter[2]
-                if not granted.done() and pace.limit < math.inf:
+                if waiter[1] > pace.released and not granted.done() and pace.limit < math.inf:
                     now = granted.get_loop().time()
                     wait_s = pace.wait_s(now)
                     if wait_s > 0.0:
@@ -337,12 +365,12 @@ class ConnectionLimiter:
                 if begins < math.inf:
                     self._grant_at(begins)
                 return
-            (ticket, _, granted), scan, pace = first
+            (ticket, call, granted), scan, pace = first
             self._ticket = max(self._ticket, ticket)
             self._drop_first(pace, scan)
             if not granted.done():
-                if pace.limit < math.inf:
-                    pace.begin(granted.get_loop().time())
+                if call > pace.released and pace.limit < math.inf:
+                    pace.begin(max(pace.next_at, granted.get_loop().time() - _LATE_S))
                 self.used += 1
                 self.scans += scan
                 granted.set_result(None)

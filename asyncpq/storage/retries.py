@@ -188,7 +188,7 @@ class Attempts:
         self._turns += waits
         self._served = pace.served
         if failure.throttled and not waits and budget.available < 1.0:
-            self._limiter.end_pace(pace)  # the store is down: those that wait for their turn fail at once, too
+            self._limiter.release(pace)  # the store is down: those that wait for their turn fail at once, too
         delay = delay_before_retry_s(
             failure,
             attempt=self.number,

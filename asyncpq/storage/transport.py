@@ -284,7 +284,9 @@ class Transport(Unpicklable):
             throttled = failure.throttled
             if throttled:
                 pace = self._limiter.pace_of(exchange.host)
-                failure.known = not self._limiter.refused(started, reception.loop.time(), attempt, pace)
+                failure.known = not self._limiter.refused(
+                    started, reception.loop.time(), attempt, pace, failure.retry_after_s
+                )
             raise
         except asyncio.CancelledError:
             reception.raise_if_silent(request.url, request.byte_range)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asyncpq.options import RetryOptions
 from asyncpq.storage import limits
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.limits import OUTAGE_RATE, ConnectionLimiter, Pace, Watch, Watchdog
+from asyncpq.storage.limits import FIRST_RATE, OUTAGE_RATE, ConnectionLimiter, Pace, Watch, Watchdog
 from asyncpq.storage.retries import RetryableError
 from asyncpq.storage.threads import work_owner
 
@@ -185,6 +185,8 @@ async def test_throttled_requests_begin_in_turn_and_the_wait_is_told() -> None:
     loop = asyncio.get_running_loop()
     taken(limiter, 1)
     throttle(limiter, loop.time())
+    limiter.succeeded(math.inf, loop.time())  # the outage is over
+    limiter.pace.begin(loop.time())
     assert not limiter.try_take(False)  # though a connection is free
     began = loop.time()
     waiting = [asyncio.ensure_future(limiter.wait(False)) for _ in range(3)]
@@ -198,7 +200,7 @@ async def test_throttled_requests_begin_in_turn_and_the_wait_is_told() -> None:
         waits.append(await asyncio.wait_for(task, 5))
         limiter.give(False)
     assert waits == sorted(waits)
-    assert 3.5 / OUTAGE_RATE < loop.time() - began < 4
+    assert 2.5 / FIRST_RATE < loop.time() - began < 4
     assert limiter.used == 0
 
 
@@ -220,7 +222,8 @@ async def test_a_host_that_throttles_slows_down_no_other() -> None:
     assert not any(task.done() for task in waiting)
     throttle(limiter, now, other)
     limiter.give(False)
-    limiter.end_pace(slow)
+    slow.lowered_at -= 60.0
+    limiter.release(slow)
     for task in waiting:
         await asyncio.wait_for(task, 5)
         limiter.give(False)
@@ -276,19 +279,29 @@ async def test_few_hosts_have_a_pace_of_their_own() -> None:
     assert paces
 
 
-async def test_the_end_of_the_pace_grants_what_waits() -> None:
+async def test_requests_that_wait_for_a_host_that_is_down_are_released_together() -> None:
     limiter = ConnectionLimiter(StoreLimits(8, 6))
     now = asyncio.get_running_loop().time()
     throttle(limiter, now)
     limiter.pace.next_at = now + 3600
     waiting = asyncio.ensure_future(limiter.wait(False))
     await asyncio.sleep(0)
-    limiter.end_pace()
+    limiter.release()  # the rate was lowered just now
+    assert not waiting.done()
+    limiter.pace.lowered_at -= 60.0
+    limiter.release()
     await asyncio.wait_for(waiting, 5)
-    assert limiter.pace.limit == math.inf
+    assert limiter.pace.limit < math.inf
+    assert not limiter.try_take(False)  # what comes later waits for its turn
+    limiter.release()
+    later = asyncio.ensure_future(limiter.wait(False))
+    await asyncio.sleep(0)
+    assert not later.done()
+    later.cancel()
+    await asyncio.wait((later,))
 
 
-@pytest.mark.parametrize("allowed", [2.0, 5.0, 50.0, 5000.0])
+@pytest.mark.parametrize("allowed", [1.0, 2.0, 5.0, 50.0, 5000.0])
 def test_the_rate_settles_at_the_limit(allowed: float) -> None:
     """Answers come at once: what is served is near the limit, and few requests are refused."""
     pace, now, tokens, served, refused = Pace(), 0.0, 2.0, 0, 0
@@ -346,9 +359,11 @@ def test_a_host_that_serves_nothing_and_comes_back() -> None:
     for _ in range(100):
         now = max(now + 0.01, pace.next_at)
         pace.throttled(now, now + 0.02, 64)
-    assert pace.limit == OUTAGE_RATE
+    assert pace.limit == FIRST_RATE
+    assert pace.rate(now) == OUTAGE_RATE
     pace.succeeded(now + 1, now + 1.02)
-    assert pace.rate(now + 2) > 3 * OUTAGE_RATE
+    assert pace.wait_s(now + 1.02) == 0.0
+    assert pace.rate(now + 2.2) > 4 * FIRST_RATE
     assert pace.wait_s(now + 3) == -math.inf
 
 

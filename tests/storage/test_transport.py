@@ -117,7 +117,7 @@ async def test_a_second_request_that_fails_is_forgotten(hedged: tuple[Store, str
         server.put("bucket/key", DATA)
         teach(store)
         for pace in transport_of(store)._limiter._paces.values():
-            transport_of(store)._limiter.end_pace(pace)
+            pace.end()
         server.faults = [Fault(latency_s=0.3, replace_with=DATA), fault]
         context = new_context()
         assert (await stored.fetch_range(0, 9, context=context, pin=pin)).data == DATA[:9]
