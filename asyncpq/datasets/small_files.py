@@ -42,7 +42,6 @@ class ReadyRows:
     """The rows of small files, which are decoded: the plan of the first of them, as executors take it."""
 
     has_rows = True
-    ahead_bytes = math.inf  # they are there
 
     def __init__(self, tables: list[pa.Table], rows_matched: int, num_bytes: int) -> None:
         # of the files, or of their rows, which wait in memory for the consumer, if these are more
@@ -58,6 +57,10 @@ class ReadyRows:
     async def units(self, unit_bytes: int | None) -> list[Unit]:
         """Return the one unit."""
         return [Unit((), self.num_bytes)]
+
+    def ahead_bytes(self, pace_bytes: float | None) -> float:
+        """Return no bound: they are there."""
+        return math.inf
 
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Return the rows."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +23,7 @@ from asyncpq.waiting import wait_futures
 # A decoded unit of fewer bytes than the fetched ones, divided by this, does not count as decoded ahead, and takes only
 # its rows' bytes from the budget.
 _FEW = 4
+_NEWEST = 0.5  # weight of the last fetch in the time that a fetch takes
 
 
 class UnitScan(Protocol):
@@ -30,8 +31,7 @@ class UnitScan(Protocol):
 
     rows_matched: int  # rows that came out so far
 
-    @property
-    def ahead_bytes(self) -> float: ...
+    def ahead_bytes(self, pace_bytes: float | None) -> float: ...
 
     async def units(self, unit_bytes: int | None) -> list[Unit]: ...
 
@@ -89,12 +89,58 @@ def _failed_to_begin(begun: asyncio.Future[bool], task: asyncio.Task[Any]) -> No
         begun.set_result(False)
 
 
+class _Pace:
+    """Measures how many bytes are decoded in the time that a fetch takes: of one pipeline, by its event loop's clock.
+
+    By Little's law so many bytes under way keep the decoding busy. More would only take memory.
+    """
+
+    def __init__(self) -> None:
+        self._fetch_s: float | None = None  # of a unit, smoothed
+        self._decoding = 0  # units
+        self._began = 0.0  # when the first of them did
+        self._num_bytes = 0  # decoded
+        self._decode_s = 0.0  # during which one unit or more was decoded
+
+    @property
+    def bytes_a_fetch(self) -> float | None:
+        """The bytes that are decoded while one unit is fetched; None until a unit was decoded."""
+        if self._fetch_s is None or not self._num_bytes:
+            return None
+        busy_s = self._decode_s + (asyncio.get_running_loop().time() - self._began if self._decoding else 0.0)
+        return self._num_bytes / max(busy_s, 1e-6) * self._fetch_s
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """Measure the block, which fetches a unit."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        yield
+        seconds = clock() - began
+        self._fetch_s = seconds if self._fetch_s is None else self._fetch_s + _NEWEST * (seconds - self._fetch_s)
+
+    @contextmanager
+    def decoding(self, num_bytes: int) -> Iterator[None]:
+        """Measure the block, which decodes ``num_bytes`` fetched bytes."""
+        clock = asyncio.get_running_loop().time
+        if not self._decoding:
+            self._began = clock()
+        self._decoding += 1
+        try:
+            yield
+            self._num_bytes += num_bytes
+        finally:
+            self._decoding -= 1
+            if not self._decoding:
+                self._decode_s += clock() - self._began
+
+
 class Pipeline:
     """Fetches and decodes jobs ahead of their consumer; returns them in order, or as they become ready.
 
     Bytes are granted in delivery order. The unit that the consumer waits for is always granted, even over the budget;
-    further units wait for the session's budget, and until no more bytes are ahead than keep the server busy
-    (:attr:`FileScan.ahead_bytes`). The caller must close the pipeline, or its tasks stay.
+    further units wait for the session's budget, and until no more bytes are under way or wait to be decoded than keep
+    the decoding busy (:meth:`FileScan.ahead_bytes`). The caller must close the pipeline, or its tasks stay.
 
     The next job is taken from ``jobs`` once the one before has its bytes. An exception of ``jobs`` is raised after all
     earlier jobs were delivered. ``jobs`` is closed with the pipeline. Without ``ordered``, jobs of different scans are
@@ -109,10 +155,11 @@ class Pipeline:
         self._head: _Running | None = None
         self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
         self._holding_slots: set[int] = set()  # ids of jobs
+        self._pace = _Pace()
         self._taken: dict[int, int] = {}  # bytes of the budget, by id of the job
         self._dropped: set[UnitScan] = set()
         self._drained = asyncio.Event()
-        self._consumed = asyncio.Event()
+        self._moved = asyncio.Event()  # a unit has begun to be decoded, or is gone
         self._started = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self._ending: list[asyncio.Task[Any]] = []
@@ -129,9 +176,8 @@ class Pipeline:
         previous: _Running | None = None
         async with aclosing(self._jobs) as jobs:
             async for job in jobs:
-                while self._running and self._ahead() + job.unit.first_bytes > job.scan.ahead_bytes:
-                    self._consumed.clear()
-                    await self._consumed.wait()
+                while not self._may_fetch(job):
+                    await self._next_move()
                 if job.scan in self._dropped:
                     continue
                 await self._grant(job.unit.num_bytes)
@@ -148,9 +194,22 @@ class Pipeline:
                 self._drained.clear()
                 self._started.set()
 
-    def _ahead(self) -> int:
-        """Return the bytes of the units that are fetched, decoded or consumed."""
-        return sum([running.job.unit.first_bytes for running in self._running])
+    def _may_fetch(self, job: Job) -> bool:
+        """Return whether ``job`` is to be fetched now."""
+        wanted = job.scan.ahead_bytes
+        size = job.unit.first_bytes
+        waiting = sum([running.job.unit.first_bytes for running in self._running if not running.begun.done()])
+        if waiting and waiting + size > wanted(self._pace.bytes_a_fetch):
+            return False
+        # those with few rows, too, which wait for their consumer without a bound on decoded units
+        ahead = sum(
+            [running.job.unit.first_bytes for running in self._running if id(running.job) not in self._holding_slots]
+        )
+        return not ahead or ahead + size <= wanted(None)
+
+    async def _next_move(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
 
     async def _grant(self, size: int) -> None:
         """Wait until the budget has room for the next job, or until no job is running."""
@@ -175,7 +234,8 @@ class Pipeline:
 
     async def _run(self, job: Job, begun: asyncio.Future[bool], previous: _Running | None) -> list[pa.Table]:
         scan, unit = job.scan, job.unit
-        fetched = await scan.fetch_unit(unit)
+        with self._pace.fetching():
+            fetched = await scan.fetch_unit(unit)
         if previous is not None and not await _may_follow(previous, job):
             # The consumer meets the failed job first. Later jobs must not take the decode slots of earlier ones.
             raise asyncio.CancelledError
@@ -183,7 +243,9 @@ class Pipeline:
         await self._decode_slots.acquire()
         self._holding_slots.add(id(job))
         begun.set_result(True)
-        tables = await scan.decode(unit, fetched)
+        self._moved.set()
+        with self._pace.decoding(unit.first_bytes):
+            tables = await scan.decode(unit, fetched)
         num_bytes = sum([table.nbytes for table in tables])
         if num_bytes * _FEW < unit.num_bytes:  # as of a filter: no memory to wait for
             self._release_slot(job)
@@ -259,7 +321,7 @@ class Pipeline:
         self._running.remove(running)
         self._release_bytes(running.job)
         self._release_slot(running.job)
-        self._consumed.set()
+        self._moved.set()
         if not self._running:
             self._drained.set()
 
@@ -287,7 +349,7 @@ class Pipeline:
             await wait_futures([running.task for running in left])
         for running in left:
             self._release_slot(running.job)
-        self._consumed.set()
+        self._moved.set()
         if not self._running:
             self._drained.set()
 

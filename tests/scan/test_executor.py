@@ -28,8 +28,10 @@ class MadeScan:
     num_bytes: int
     runs: list[str]
     rows_matched: int = 0
-    ahead_bytes: int = 1 << 30
     read: Any = field(default_factory=lambda: SimpleNamespace(current=True, metrics=ReadMetrics()))
+
+    def ahead_bytes(self, pace_bytes: float | None) -> float:
+        return 1 << 30
 
     async def units(self, unit_bytes: int | None) -> list[Any]:
         numbers = range(len(self.rows))

@@ -13,6 +13,7 @@ from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.objects.read_plan import DECODED_AHEAD
 from asyncpq.objects.runtime import ByteBudget
 from asyncpq.scan.prefetch import Pipeline, jobs_of
+from tests.virtual_time import VirtualLoop
 
 
 class Decoded(int):
@@ -21,10 +22,15 @@ class Decoded(int):
     nbytes = 10
 
 
-class SlowToEnd:
-    """A read whose first units fail, and whose last one takes a moment to be cancelled."""
+class Unbounded:
+    """A read that wants everything ahead."""
 
-    ahead_bytes = 1000
+    def ahead_bytes(self, pace_bytes: float | None) -> float:
+        return 1000
+
+
+class SlowToEnd(Unbounded):
+    """A read whose first units fail, and whose last one takes a moment to be cancelled."""
 
     async def fetch_unit(self, unit: Any) -> None:
         if unit.pieces[0].items[0] < 2:
@@ -69,10 +75,8 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     assert unseen == []
 
 
-class NeverDone:
+class NeverDone(Unbounded):
     """A read whose bytes never come."""
-
-    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         await asyncio.Event().wait()
@@ -99,10 +103,8 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
         reading.result()
 
 
-class DoneAtOnce:
+class DoneAtOnce(Unbounded):
     """A read whose units take no time."""
-
-    ahead_bytes = 1000
 
     async def fetch_unit(self, unit: Any) -> None:
         return None
@@ -127,10 +129,8 @@ async def test_who_consumes_is_told_that_it_was_closed() -> None:
     assert budget.used == 0
 
 
-class InPairs:
+class InPairs(Unbounded):
     """A read whose units are decoded only while another is."""
-
-    ahead_bytes = 1000
 
     def __init__(self, patience_s: float) -> None:
         self.pair = asyncio.Barrier(2)
@@ -172,10 +172,8 @@ async def test_units_of_one_row_group_are_decoded_in_turn() -> None:
         await _run_in_pairs(last=False, patience_s=0.05)
 
 
-class LastFirst:
+class LastFirst(Unbounded):
     """A read of three row groups whose last unit is decoded first."""
-
-    ahead_bytes = 1000
 
     def __init__(self) -> None:
         self.last_is_done = asyncio.Event()
@@ -212,44 +210,100 @@ async def test_the_last_unit_of_a_scan_is_delivered_last(ordered: bool) -> None:
     assert delivered == [(0, False), (1, False), (2, True)]
 
 
-class Narrow(DoneAtOnce):
-    """A read of which 20 bytes are ahead, which notes what is fetched."""
+class Narrow(Unbounded):
+    """A read that wants 20 bytes ahead, and decodes a unit when it is told to. It notes what is fetched."""
 
-    ahead_bytes = 20
-
-    def __init__(self) -> None:
+    def __init__(self, num_units: int) -> None:
         self.fetched: list[int] = []
+        self.may_end = [asyncio.Event() for _ in range(num_units)]
+
+    def ahead_bytes(self, pace_bytes: float | None) -> float:
+        return 20
 
     async def fetch_unit(self, unit: Any) -> None:
         self.fetched += unit.pieces[0].items
 
+    async def decode(self, unit: Any, fetched: None) -> list[object]:
+        await self.may_end[unit.pieces[0].items[0]].wait()
+        return []
+
 
 async def test_no_more_is_fetched_ahead_than_the_scan_wants() -> None:
-    """A unit that is larger is fetched once no other is there."""
+    """What is being decoded does not count. A unit that is larger is fetched once no other waits."""
     runtime = SimpleNamespace(budget=ByteBudget(1000))
     sizes = [10, 10, 10, 30, 10]
     units = [
-        SimpleNamespace(num_bytes=size, first_bytes=size, pieces=[SimpleNamespace(items=[number], last=True)])
+        SimpleNamespace(num_bytes=size, first_bytes=size, pieces=[SimpleNamespace(items=[number], last=False)])
         for number, size in enumerate(sizes)
     ]
-    scan = Narrow()
+    scan = Narrow(len(units))
     pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
     seen: list[list[int]] = []
-    while await pipeline.next() is not None:
+    for may_end in scan.may_end:
         for _ in range(10):
             await asyncio.sleep(0)
         seen.append(list(scan.fetched))
+        may_end.set()
+        await pipeline.next()
         pipeline.done_with_head()
+    assert await pipeline.next() is None
     await pipeline.close()
-    assert seen == [[0, 1], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert seen == [[0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     assert runtime.budget.used == 0
 
 
-class HeadLast:
-    """A read whose first unit is decoded last, and whose others have ``nbytes`` bytes of rows."""
+class Timed(Unbounded):
+    """A read of 20 units of one row group, whose fetches and decoding take some time."""
 
-    ahead_bytes = 1000
+    def __init__(self, fetch_s: float, decode_s: float) -> None:
+        self.fetch_s = fetch_s
+        self.decode_s = decode_s
+        self.waiting = 0  # units that are under way or wait to be decoded
+        self.most = 0  # of them, after the first units
+
+    def ahead_bytes(self, pace_bytes: float | None) -> float:
+        return 50 if pace_bytes is None else min(50, pace_bytes + 10)
+
+    async def fetch_unit(self, unit: Any) -> None:
+        self.waiting += 1
+        if unit.number > 6:
+            self.most = max(self.most, self.waiting)
+        await asyncio.sleep(self.fetch_s)
+
+    async def decode(self, unit: Any, fetched: None) -> list[object]:
+        self.waiting -= 1
+        await asyncio.sleep(self.decode_s)
+        return [Decoded(unit.number)]
+
+
+@pytest.mark.parametrize(("fetch_s", "decode_s", "most"), [(0.35, 0.1, 4), (0.5, 0.2, 3), (0.1, 0.3, 1)])
+def test_so_many_bytes_are_under_way_as_are_decoded_during_a_fetch(fetch_s: float, decode_s: float, most: int) -> None:
+    """And one unit more; the decoding never waits."""
+    scan = Timed(fetch_s, decode_s)
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, number=number, pieces=[SimpleNamespace(last=False)])
+        for number in range(20)
+    ]
+
+    async def seconds() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        runtime = SimpleNamespace(budget=ByteBudget(1000))
+        pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
+        pipeline.start()
+        while await pipeline.next() is not None:
+            pipeline.done_with_head()
+        await pipeline.close()
+        return loop.time() - began
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(seconds()) == pytest.approx(fetch_s + 20 * decode_s)
+    assert scan.most == most
+
+
+class HeadLast(Unbounded):
+    """A read whose first unit is decoded last, and whose others have ``nbytes`` bytes of rows."""
 
     def __init__(self, nbytes: int) -> None:
         self.rows = SimpleNamespace(nbytes=nbytes)
