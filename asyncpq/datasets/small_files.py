@@ -62,6 +62,10 @@ class ReadyRows:
         """Return no bound: they are there."""
         return math.inf
 
+    def may_decode(self, unit: Unit, others: int, num_bytes: float) -> bool:
+        """Return True: they are decoded."""
+        return True
+
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Return the rows."""
         return self._tables

@@ -38,6 +38,7 @@ from asyncpq.waiting import wait_futures
 T = TypeVar("T")
 
 _UNITS_AHEAD = 3  # at most, unless the network brings more in the time of a round trip
+_DECODED_UNITS = 4  # so many times the fetched bytes of a unit are decoded ahead, in any case
 _NUM_PLANNED = attrgetter("rows.num_rows")
 _SETS = 16  # of columns, for each thread that decodes them
 _INLINE_PARTS = 64  # pages and dictionaries that the event loop decodes, some 50 microseconds each
@@ -201,6 +202,19 @@ class FileScan:
         if self.plan.late:
             return max(most, limits.in_flight_bytes)
         return most if pace_bytes is None else min(most, pace_bytes + limits.unit_bytes)
+
+    def may_decode(self, unit: Unit, others: int, num_bytes: float) -> bool:
+        """Return whether ``unit`` is to be decoded while ``others`` are, or wait for the consumer. Together they have
+        about ``num_bytes`` bytes of rows.
+
+        If several threads decode one unit, a second one would only take memory.
+        """
+        limits = self.read.source.runtime.options.limits
+        if self.plan.late or num_bytes <= _DECODED_UNITS * limits.unit_bytes:
+            return True
+        threads = max(1, limits.decode_threads)
+        shared = len(self._shape.schema) > 1 or len(unit.pieces) >= threads
+        return others < (1 if shared else threads)
 
     def _cut(self, unit_bytes: int) -> list[Unit]:
         units = self.plan.units(unit_bytes)

@@ -23,6 +23,7 @@ from asyncpq.waiting import wait_futures
 # A decoded unit of fewer bytes than the fetched ones, divided by this, does not count as decoded ahead, and takes only
 # its rows' bytes from the budget.
 _FEW = 4
+_GROWTH = 2.0  # bytes of rows for each fetched one, before a unit was decoded
 _NEWEST = 0.5  # weight of the last fetch in the time that a fetch takes
 
 
@@ -32,6 +33,8 @@ class UnitScan(Protocol):
     rows_matched: int  # rows that came out so far
 
     def ahead_bytes(self, pace_bytes: float | None) -> float: ...
+
+    def may_decode(self, unit: Unit, others: int, num_bytes: float) -> bool: ...
 
     async def units(self, unit_bytes: int | None) -> list[Unit]: ...
 
@@ -63,6 +66,7 @@ class _Running(NamedTuple):
     job: Job
     task: asyncio.Task[list[pa.Table]]
     begun: asyncio.Future[bool]  # whether its decoding has begun; False if it failed before
+    num_bytes: int  # that its unit fetches first
 
 
 async def jobs_of(scan: UnitScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
@@ -140,7 +144,8 @@ class Pipeline:
 
     Bytes are granted in delivery order. The unit that the consumer waits for is always granted, even over the budget;
     further units wait for the session's budget, and until no more bytes are under way or wait to be decoded than keep
-    the decoding busy (:meth:`FileScan.ahead_bytes`). The caller must close the pipeline, or its tasks stay.
+    the decoding busy (:meth:`FileScan.ahead_bytes`). Decoded units that wait for their consumer are bounded apart
+    (:meth:`FileScan.may_decode`). The caller must close the pipeline, or its tasks stay.
 
     The next job is taken from ``jobs`` once the one before has its bytes. An exception of ``jobs`` is raised after all
     earlier jobs were delivered. ``jobs`` is closed with the pipeline. Without ``ordered``, jobs of different scans are
@@ -153,13 +158,14 @@ class Pipeline:
         self._ordered = ordered
         self._running: deque[_Running] = deque()
         self._head: _Running | None = None
-        self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
-        self._holding_slots: set[int] = set()  # ids of jobs
+        self._decoded: dict[int, float] = {}  # bytes of rows, by id of the job: expected until it is decoded
+        self._growth = _GROWTH
+        self._decode_turn = asyncio.Lock()  # of the unit that waits to be decoded next
         self._pace = _Pace()
         self._taken: dict[int, int] = {}  # bytes of the budget, by id of the job
         self._dropped: set[UnitScan] = set()
         self._drained = asyncio.Event()
-        self._moved = asyncio.Event()  # a unit has begun to be decoded, or is gone
+        self._moved = asyncio.Event()  # a unit has begun to be decoded, was delivered, or is gone
         self._started = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self._ending: list[asyncio.Task[Any]] = []
@@ -188,7 +194,8 @@ class Pipeline:
                 after = previous if previous is not None and (self._ordered or previous.job.scan is job.scan) else None
                 loop = asyncio.get_running_loop()
                 begun: asyncio.Future[bool] = loop.create_future()
-                previous = _Running(job, loop.create_task(self._run(job, begun, after)), begun)
+                task = loop.create_task(self._run(job, begun, after))
+                previous = _Running(job, task, begun, job.unit.first_bytes)
                 previous.task.add_done_callback(partial(_failed_to_begin, begun))
                 self._running.append(previous)
                 self._drained.clear()
@@ -198,14 +205,21 @@ class Pipeline:
         """Return whether ``job`` is to be fetched now."""
         wanted = job.scan.ahead_bytes
         size = job.unit.first_bytes
-        waiting = sum([running.job.unit.first_bytes for running in self._running if not running.begun.done()])
+        waiting = sum([running.num_bytes for running in self._running if not running.begun.done()])
         if waiting and waiting + size > wanted(self._pace.bytes_a_fetch):
             return False
         # those with few rows, too, which wait for their consumer without a bound on decoded units
-        ahead = sum(
-            [running.job.unit.first_bytes for running in self._running if id(running.job) not in self._holding_slots]
-        )
+        ahead = sum([running.num_bytes for running in self._running if id(running.job) not in self._decoded])
         return not ahead or ahead + size <= wanted(None)
+
+    def _may_decode(self, job: Job) -> bool:
+        """Return whether ``job`` is to be decoded while others are, or wait for their consumer."""
+        head = 0 if self._head is None else id(self._head.job)
+        others = [num_bytes for key, num_bytes in self._decoded.items() if key != head]
+        if not others:
+            return True
+        expected = sum(others) + self._growth * job.unit.num_bytes
+        return len(self._decoded) < DECODED_AHEAD and job.scan.may_decode(job.unit, len(others), expected)
 
     async def _next_move(self) -> None:
         self._moved.clear()
@@ -240,16 +254,22 @@ class Pipeline:
             # The consumer meets the failed job first. Later jobs must not take the decode slots of earlier ones.
             raise asyncio.CancelledError
         previous = None  # whose rows would stay in memory
-        await self._decode_slots.acquire()
-        self._holding_slots.add(id(job))
+        async with self._decode_turn:
+            while not self._may_decode(job):
+                await self._next_move()
+            self._decoded[id(job)] = self._growth * unit.num_bytes
         begun.set_result(True)
         self._moved.set()
         with self._pace.decoding(unit.first_bytes):
             tables = await scan.decode(unit, fetched)
         num_bytes = sum([table.nbytes for table in tables])
+        self._growth = num_bytes / max(1, unit.num_bytes)
         if num_bytes * _FEW < unit.num_bytes:  # as of a filter: no memory to wait for
-            self._release_slot(job)
+            self._end_decoded(job)
             self._release_bytes(job, num_bytes)
+        elif id(job) in self._decoded:
+            self._decoded[id(job)] = num_bytes
+            self._moved.set()
         return tables
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
@@ -276,6 +296,7 @@ class Pipeline:
         async with bound or nullcontext():
             running = await self._next_running()
         self._head = running
+        self._moved.set()
         if running.task.cancelled():  # not by the consumer, who would not be here
             raise closed_while_reading()
         return Landed(running.job, running.task.result())
@@ -320,15 +341,14 @@ class Pipeline:
             raise UsageError("the pipeline has no unit that is being consumed")
         self._running.remove(running)
         self._release_bytes(running.job)
-        self._release_slot(running.job)
-        self._moved.set()
+        self._end_decoded(running.job)
         if not self._running:
             self._drained.set()
 
-    def _release_slot(self, job: Job) -> None:
-        if id(job) in self._holding_slots:
-            self._holding_slots.remove(id(job))
-            self._decode_slots.release()
+    def _end_decoded(self, job: Job) -> None:
+        """Let others be decoded in the place of ``job``."""
+        self._decoded.pop(id(job), None)
+        self._moved.set()
 
     def _release_bytes(self, job: Job, left: int = 0) -> None:
         """Give the budget back what ``job`` has taken from it, except for ``left`` bytes."""
@@ -348,8 +368,7 @@ class Pipeline:
         if left:
             await wait_futures([running.task for running in left])
         for running in left:
-            self._release_slot(running.job)
-        self._moved.set()
+            self._end_decoded(running.job)
         if not self._running:
             self._drained.set()
 

@@ -33,6 +33,9 @@ class MadeScan:
     def ahead_bytes(self, pace_bytes: float | None) -> float:
         return 1 << 30
 
+    def may_decode(self, unit: object, others: int, num_bytes: float) -> bool:
+        return True
+
     async def units(self, unit_bytes: int | None) -> list[Any]:
         numbers = range(len(self.rows))
         units = [list(numbers)] if unit_bytes is None else [[number] for number in numbers]

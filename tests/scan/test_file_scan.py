@@ -635,3 +635,26 @@ async def test_parts_that_come_once_it_is_closed_start_nothing() -> None:
     await asyncio.sleep(0)
     assert begun == [pieces[0]]
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+@pytest.mark.parametrize(("columns", "decoded"), [(["a", "b"], 2), (["a"], 3)])
+async def test_a_slow_consumer_finds_few_units_decoded(columns: list[str], decoded: int) -> None:
+    """Beside its own one; two of one column, as one thread decodes each."""
+    rows = 40_000
+    values = np.random.default_rng(1).integers(0, 200, 10 * rows)
+    table = pa.table({"a": values, "b": values[::-1]})
+    data = parquet_bytes(table, row_group_size=rows, use_dictionary=False, compression="zstd")
+    limits = asyncpq.LimitOptions(unit_bytes=30_000, inline_decode_bytes=1000)
+    async with ObjectServer() as server:
+        server.put("lake/file.parquet", data)
+        async with asyncpq.Session(server.storage_options, limits=limits) as session:
+            file = await session.open_file(URL)
+            async with file.scan(columns) as scan:
+                await anext(scan)
+                for _ in range(10_000):
+                    if scan.metrics.rows_scanned >= decoded * rows:
+                        break
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.05)  # in which those could be decoded that should wait
+                assert scan.metrics.rows_scanned == decoded * rows
+                assert sum([batch.num_rows async for batch in scan]) == 9 * rows

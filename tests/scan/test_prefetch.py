@@ -28,6 +28,9 @@ class Unbounded:
     def ahead_bytes(self, pace_bytes: float | None) -> float:
         return 1000
 
+    def may_decode(self, unit: object, others: int, num_bytes: float) -> bool:
+        return True
+
 
 class SlowToEnd(Unbounded):
     """A read whose first units fail, and whose last one takes a moment to be cancelled."""
@@ -300,6 +303,44 @@ def test_so_many_bytes_are_under_way_as_are_decoded_during_a_fetch(fetch_s: floa
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         assert runner.run(seconds()) == pytest.approx(fetch_s + 20 * decode_s)
     assert scan.most == most
+
+
+class OneByOne(DoneAtOnce):
+    """A read that wants one decoded unit beside the one that is consumed."""
+
+    def __init__(self) -> None:
+        self.decoded: list[int] = []
+
+    def may_decode(self, unit: object, others: int, num_bytes: float) -> bool:
+        return others < 1
+
+    async def decode(self, unit: Any, fetched: None) -> list[object]:
+        self.decoded += unit.pieces[0].items
+        return [Decoded(0)]
+
+
+async def test_no_more_is_decoded_ahead_than_the_scan_wants() -> None:
+    scan = OneByOne()
+    units = [
+        SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[number], last=True)])
+        for number in range(5)
+    ]
+    runtime = SimpleNamespace(budget=ByteBudget(1000))
+    pipeline = Pipeline(jobs_of(cast("Any", scan), cast("Any", units)), cast("Any", runtime))
+    pipeline.start()
+    seen: list[int] = []
+    while True:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        seen.append(len(scan.decoded))
+        if await pipeline.next() is None:
+            break
+        for _ in range(20):
+            await asyncio.sleep(0)
+        seen.append(len(scan.decoded))
+        pipeline.done_with_head()
+    await pipeline.close()
+    assert seen == [1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
 
 
 class HeadLast(Unbounded):
