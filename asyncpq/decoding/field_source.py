@@ -105,9 +105,11 @@ class FieldSource:
                 positions = _positions(rows, pages[group[0]].rows)
                 parts.append(PartialField(tuple(group), few_copied(take_rows(array, positions, 0))))
         if whole:
-            parts.append(
-                PartialField(whole, take_rows(self._whole_chunks(whole, limits, as_storage=as_storage), rows, 0))
-            )
+            array = self._whole_chunks(whole, limits, as_storage=as_storage)
+            taken = take_rows(array, rows, 0)
+            if len(taken) * 2 <= len(array):
+                taken = pa.concat_arrays([taken])  # a copy: a slice would keep all rows in memory
+            parts.append(PartialField(whole, taken))
         if not as_storage:
             return parts[0].array
         array = self._merged(parts, leaves)

@@ -12,7 +12,9 @@ from asyncpq import col
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.nested import PartialField, merge, num_levels
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.testing import ObjectServer
 from tests.example_counts import examples
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_samples import LIMITS as DECODE_LIMITS
 from tests.parquet_samples import OpenFile
 from tests.random_tables import NestedFile, leaf_paths, nested_files, structs
@@ -198,3 +200,20 @@ def _mask(table: pa.Table, oracle: pc.Expression) -> list[int]:
     kept = pa.table({"id": table.column("id")} | {name: table.column(name) for name in names})
     rows: list[int] = kept.filter(oracle).column("id").to_pylist()
     return rows
+
+
+async def test_rows_of_a_list_column_do_not_keep_all_rows_of_the_row_group() -> None:
+    """Its chunk is decoded whole, for the first of several units."""
+    num_rows = 400_000
+    lists = pa.ListArray.from_arrays(pa.array(range(num_rows + 1), pa.int32()), pa.array(range(num_rows), pa.int32()))
+    table = pa.table({"lists": lists, "numbers": pa.array(range(num_rows), pa.int64())})
+    async with ObjectServer() as server:
+        server.put("lake/file.parquet", parquet_bytes(table, use_dictionary=False, compression="none"))
+        limits = asyncpq.LimitOptions(unit_bytes=1 << 20)
+        async with asyncpq.Session(server.storage_options, limits=limits) as session:
+            file = await session.open_file("s3://lake/file.parquet")
+            async with file.scan() as scan:
+                batches = [batch async for batch in scan]
+    assert pa.Table.from_batches(batches) == table
+    kept = [batch.column(0).get_total_buffer_size() for batch in batches]
+    assert max(kept) < lists.get_total_buffer_size() / 2
