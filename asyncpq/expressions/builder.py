@@ -306,9 +306,7 @@ class _Col:
     __slots__ = ()
 
     def __call__(self, name: str) -> Column:
-        """Return the column ``name``, for conditions such as ``col("id") == 42``: its comparisons and methods return an
-        :class:`asyncpq.Expression` (docs/filter.md). A nested leaf is named by its dotted path, such as
-        ``"address.city"``."""
+        """Return the column ``name``; see :data:`asyncpq.col`."""
         return Column(name)
 
     def __repr__(self) -> str:
@@ -329,6 +327,8 @@ class _Col:
 
 
 col: _Col = _Col()
+"""Return the column ``name``, for conditions such as ``col("id") == 42``: its comparisons and methods return an
+:class:`asyncpq.Expression` (docs/filter.md). A nested leaf is named by its dotted path, such as ``"address.city"``."""
 
 
 # -- lists of filters -------------------------------------------------------------------------------
