@@ -123,8 +123,8 @@ class Dataset(EnteredAsync):
         return self._state.source.description
 
     async def files(self, where: Where | None = None) -> list[str]:
-        """Return the urls of the current files, in order. Files that ``where`` rules out by paths, a table's metadata
-        or an index are left out; without ``where``, all are returned. No file is opened."""
+        """Return the urls of the current files, in the order of :meth:`scan`. Files that ``where`` rules out by paths,
+        a table's metadata or an index are left out; without ``where``, all are returned. No file is opened."""
         runtime, state = self._runtime, self._state
         runtime.check()
         async with runtime.deadline(self.url):

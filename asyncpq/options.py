@@ -125,9 +125,9 @@ class CachePolicy:
 def etag(max_age_s: float = 5.0) -> CachePolicy:
     """Return a policy that serves from caches alone for ``max_age_s`` seconds after the object's last validation.
 
-    Every GET of the object validates it, since it carries If-Match. 0 means one conditional GET for each read that
-    sends no other request; validations before the read began do not count. If the store cannot tell versions apart,
-    footer, indexes and pages are fetched again after that time.
+    Every GET of the object validates it, since it carries If-Match. After that time, a read that finds all in caches
+    sends one conditional GET; with 0, each such read does. If the store cannot tell versions apart, footer, indexes and
+    pages are fetched again after that time. Pass it as ``Session(cache_policy=...)``.
     """
     return CachePolicy(kind="etag", max_age_s=max_age_s)
 

@@ -279,8 +279,9 @@ class TableField:
         ignores_zone: whether files may store the timestamp with or without a time zone; without one it is in UTC.
         is_variant: whether the column is a variant, a struct of ``metadata`` and ``value``. If a file is shredded (has
             parts of the value in ``typed_value``), ``value`` is restored.
-        resolution: unit of timestamps ("s", "ms", "us"): finer ones in a file are converted as DuckDB does, to the
-            nearest second or millisecond, or truncated to microseconds. None: finer ones raise an error.
+        resolution: unit ("s", "ms", "us") to which finer timestamps of a file are converted, before they become
+            ``type``, as DuckDB does: to the nearest second or millisecond, or truncated to microseconds. None: those
+            finer than ``type`` raise SchemaMismatchError.
         unreadable: the error to raise when the column or part is read, in the result or in a predicate; None for those
             that can be read. The table's other columns are not affected.
     """

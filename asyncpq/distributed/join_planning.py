@@ -341,11 +341,12 @@ class DatasetJoin:
 
     def distinct(self, candidates: Sequence[Sequence[pa.Array]], num_rows: int) -> list[pa.Array]:
         """Return the distinct keys of rows of the left side: for each key column an array of values; those at one
-        position form a key.
+        position form a key. Rows with a null in their key have none. An engine calls it in its tasks, and passes all
+        keys together to :meth:`find`.
 
         Args:
             candidates: for each key column, the arrays of the left side's columns :attr:`JoinKey.candidates`.
-            num_rows: number of rows.
+            num_rows: number of rows, which is the length of each array.
         """
         return LeftKeys(candidates, num_rows).distinct if num_rows else [columns[0] for columns in candidates]
 

@@ -79,8 +79,8 @@ class IndexReport:
     Attributes:
         backend: url of the index, without secrets.
         snapshot: number of the newest snapshot.
-        created: time at which the snapshot was committed.
-        as_of: time at which the index's files were listed; None until the first build ends.
+        created: time at which the snapshot was committed, in UTC, with the zone.
+        as_of: time at which the index's files were listed, in UTC, with the zone; None until the first build ends.
         files: number of files in the index.
         rows: number of rows in those files that could be read.
         size: approximate bytes of all segments.

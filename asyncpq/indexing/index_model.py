@@ -34,7 +34,8 @@ AFTER_ALL: Final = b"\x03"  # above every key of a value
 
 
 class KeyRange(NamedTuple):
-    """The encoded keys ``low <= key < high``, compared as bytes.
+    """The encoded keys ``low <= key < high``, compared as bytes. The index asks its backend for the rows of such ranges
+    (:class:`SegmentQuery`); a backend has to know only that the bytes sort as the keys do.
 
     Attributes:
         low: least key.

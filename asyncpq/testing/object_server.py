@@ -385,8 +385,8 @@ class ObjectServer:
 
     @property
     def faults(self) -> Sequence[Fault] | FaultHook:
-        """The faults (:class:`Fault`), or a function that returns the fault of a request, or None. Assigning resets the
-        counts of matches."""
+        """The faults (:class:`Fault`), at first none; or a function that gets a :class:`LoggedRequest` and returns its
+        fault, or None for a good answer. Only assigning resets the counts of matches."""
         return self._faults
 
     @faults.setter
