@@ -42,6 +42,7 @@ from asyncpq.distributed.join_tasks import (
     LeftKeys,
     PinnedFiles,
     bounds_predicate,
+    key_request,
     one_predicate,
     opened,
 )
@@ -226,7 +227,7 @@ class KeyedRead:
     async def _stream(self, files: Sequence[DataFile], session: Session) -> BatchStream:
         scan, runtime = self.scan, runtime_of(session)
         state = state_of_scan(scan, runtime, files)
-        request = ScanRequest(columns=scan.columns, where=self.predicate.where, prune=self.predicate.prune)
+        request = key_request(scan, self.predicate)
         operation = runtime.operation("scan", scan.url)
         requests = KeyRequests(state, request, scan)
         scanned = DatasetFiles(state, request, operation, scan=True, ordered=False, requests=requests)
@@ -265,13 +266,9 @@ class LookupEstimate(NamedTuple):
     scan_s: float | None
 
 
-def _request(scan: TaskScan, predicate: KeyPredicate) -> ScanRequest:
-    return ScanRequest(columns=scan.columns, where=predicate.where, prune=predicate.prune)
-
-
 async def planned_bytes(join: DatasetJoin, files: Sequence[DataFile], predicate: KeyPredicate) -> dict[str, int]:
     """Open the files; return by url the compressed bytes to read of each that may have rows for ``predicate``."""
-    request = _request(join.scan, predicate)
+    request = key_request(join.scan, predicate)
     state = given_state(join.state, files)
     operation = state.runtime.operation("plan", state.url)
     requests = KeyRequests(state, request, join.scan)
@@ -372,7 +369,7 @@ class DatasetJoin:
             predicate = one_predicate(self.keys, keys)
         if predicate is None:
             return None
-        state, request = self.state, _request(self.scan, predicate)
+        state, request = self.state, key_request(self.scan, predicate)
         operation = state.runtime.operation("plan", state.url)
         with refresh_hint(self._is_snapshot), operation:
             asked = request if asks_index else request._replace(where=None, prune=None)

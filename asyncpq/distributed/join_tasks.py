@@ -85,7 +85,7 @@ class PinnedFiles:
     async def lookup(self, predicate: KeyPredicate, session: Session) -> RecordBatchStream:
         """Scan the rows that match a key predicate; return a stream of batches of the engine's types."""
         state, scan = await opened(session, self), self.scan
-        request = ScanRequest(columns=scan.columns, where=predicate.where, prune=predicate.prune)
+        request = key_request(scan, predicate)
         operation = state.runtime.operation("scan", scan.url)
         files = DatasetFiles(state, request, operation, scan=True, requests=KeyRequests(state, request, scan))
         return task_stream(scan, state, operation, files, batch_size=LOOKUP_ROWS, combine_rows=COMBINED_ROWS)
@@ -240,6 +240,11 @@ class KeyPredicate(NamedTuple):
 
     where: Expression  # true for all rows with one of the keys, and perhaps for others
     prune: Expression | None = None  # a stricter predicate to prune by
+
+
+def key_request(scan: TaskScan, predicate: KeyPredicate) -> ScanRequest:
+    """Return the request for the columns of ``scan`` in all rows that ``predicate`` reads."""
+    return ScanRequest(columns=scan.columns, where=predicate.where, prune=predicate.prune)
 
 
 @dataclass(frozen=True, kw_only=True)
