@@ -37,7 +37,6 @@ from asyncpq.scan.request import (
     ScanRequest,
     bind,
     column_names,
-    dictionary_names,
     finish_lookup,
     lookup_keys,
     names_alone,
@@ -518,7 +517,7 @@ class Dataset(EnteredAsync):
             columns=column_names(columns),
             where=where,
             bound=bound,
-            read_dictionary=dictionary_names(read_dictionary),
+            read_dictionary=names_alone(read_dictionary, "read_dictionary"),
             limit=whole_number("limit", limit, 0),
             by_file=_access(access),
         )

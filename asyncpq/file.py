@@ -29,7 +29,6 @@ from asyncpq.scan.request import (
     ScanRequest,
     access_plan,
     column_names,
-    dictionary_names,
     finish_lookup,
     lookup_keys,
     names_alone,
@@ -306,7 +305,7 @@ class File(EnteredAsync):
         wanted = LookupKeys(keys) if is_one else await lookup_keys(self._source.runtime, keys)
         names = column_names(columns)
         is_plain = type(read_dictionary) is tuple and not read_dictionary  # as in most lookups
-        dictionaries = () if is_plain else dictionary_names(read_dictionary)
+        dictionaries = () if is_plain else names_alone(read_dictionary, "read_dictionary")
         plain = wanted.exact and not with_keys
         request = ScanRequest(
             columns=names,
@@ -336,7 +335,7 @@ class File(EnteredAsync):
         if distinct and distinct[0] < 0:
             message = f"row {distinct[0]} is not in a file of {self.num_rows} rows"
             raise RowIndexError(message, url=self.url, hint="Row numbers are counted from 0.")
-        dictionaries = dictionary_names(read_dictionary)
+        dictionaries = names_alone(read_dictionary, "read_dictionary")
         access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
         request = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
         _, table = await self._collect(request, self._operation("take"))
@@ -500,7 +499,7 @@ class File(EnteredAsync):
             **where,
             access=access_plan(access),
             limit=whole_number("limit", limit, 0),
-            read_dictionary=dictionary_names(read_dictionary),
+            read_dictionary=names_alone(read_dictionary, "read_dictionary"),
         )
         size = whole_number("batch_size", batch_size, 1)
         return self._stream(name, request, size or DEFAULT_BATCH_SIZE)

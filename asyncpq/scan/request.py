@@ -74,12 +74,6 @@ def names_alone(names: Any, argument: str) -> tuple[str, ...]:
     return tuple(map(str, checked))
 
 
-def dictionary_names(names: Any) -> tuple[str, ...]:
-    """Check and return the names of ``read_dictionary``: columns to return as dictionary arrays. Raises
-    InvalidOptionError if it is not a list of names."""
-    return () if type(names) is tuple and not names else names_alone(names, "read_dictionary")
-
-
 class Predicate(TypedDict, total=False):
     """The part of a :class:`ScanRequest`'s arguments that says which rows match."""
 
