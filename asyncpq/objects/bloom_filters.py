@@ -318,7 +318,7 @@ class RowGroupFilters:
             if part.start < tail_start
         ]
         prices = self._prices
-        cost_s = prices.round_s(prices.requests(*starts_and_stops(ranges)))
+        cost_s = prices.round_s(prices.requests(ranges))
         absent = (1 - 1 / (num_row_groups + 1)) ** num_values(self._probes)
         saved = absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}])
         return saved / prices.bandwidth_bytes_s > cost_s

@@ -158,9 +158,12 @@ class Prices(NamedTuple):
             crowded_request_s=None,
         )
 
-    def requests(self, starts: Sequence[int], stops: Sequence[int]) -> list[ByteRange]:
+    def requests(self, ranges: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """Return the GETs that cover the given ranges in one round: merged, and long ones cut."""
-        merged = self.merge(starts, stops)
+        return self.in_parts(self.merge(*starts_and_stops(ranges)))
+
+    def in_parts(self, merged: Sequence[ByteRange]) -> list[ByteRange]:
+        """Return the GETs of one round that fetches the result of :meth:`merge`: long ranges are cut."""
         part_bytes = self.part_bytes(sum([stop - start for start, stop in merged]))
         return [part for item in merged for part in cut(item, part_bytes)]
 

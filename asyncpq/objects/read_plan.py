@@ -349,7 +349,7 @@ class _Round:
 
     def seconds(self, prices: Prices) -> float:
         """Return the expected seconds of the round."""
-        return prices.round_s(prices.requests(self.starts, self.stops))
+        return prices.round_s(prices.in_parts(prices.merge(self.starts, self.stops)))
 
 
 def estimate(groups: Sequence[RowGroupPlan], prices: Prices, matches: float | None, late_rounds: int) -> Estimates:

@@ -23,7 +23,6 @@ from typing import Any, Final, Literal, NamedTuple
 import pyarrow as pa
 
 from asyncpq.objects.bloom_filters import ChunkFilter
-from asyncpq.objects.coalesce import starts_and_stops
 from asyncpq.objects.page_indexes import IndexedChunk
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import DECODED_AHEAD, ColumnPlan, FetchPlan, RowGroupPlan, estimate
@@ -207,7 +206,7 @@ class LookupModel:
         if filters and all(span is not None and span[0] >= tail_start for span in filters):
             hits = [hit for hit in hits if hit.row is not None]
         spans = [span for span in self._index_spans(shape, hits) if span[0] < tail_start]
-        tally.round(self.prices.requests(*starts_and_stops(spans)))
+        tally.round(self.prices.requests(spans))
         groups = [(hit, self._plan(shape, hit)) for hit in hits if hit.rows]
         if filters and len(groups) > 0:
             groups = self._after_blooms(shape, groups, tail_start, tally)
@@ -271,7 +270,7 @@ class LookupModel:
             span = shape.groups[hit.ordinal].chunks[self.key].bloom_filter
             if span is not None and span[0] < tail_start:
                 ranges += ChunkFilter(*span, shape.footer_start).ranges([_A_HASH], self.prices.gap_bytes)
-        requests = self.prices.requests(*starts_and_stops(ranges))
+        requests = self.prices.requests(ranges)
         size = sum(column.num_bytes for _, plan in groups for column in plan.columns)
         saved = (1 - 1 / (len(groups) + 1)) * size
         if not ranges or saved / self.prices.bandwidth_bytes_s <= self.prices.round_s(requests):
@@ -289,7 +288,7 @@ class LookupModel:
         plan = FetchPlan(tuple(groups), late, self.prices, lambda: known)
         for unit in plan.units(None if whole else self.limits.unit_bytes):
             spans = [(item.start, item.stop) for piece in unit.pieces for item in piece.items]
-            tally.round(self.prices.requests(*starts_and_stops([span for span in spans if span[0] < tail_start])))
+            tally.round(self.prices.requests([span for span in spans if span[0] < tail_start]))
         if not late:
             return
         spans = []
@@ -302,7 +301,7 @@ class LookupModel:
                 else:
                     items = column.items(0, [column.offsets.page_of_row(hit.row)], dictionary=True)
                     spans += [(item.start, item.stop) for item in items]
-        tally.round(self.prices.requests(*starts_and_stops([span for span in spans if span[0] < tail_start])))
+        tally.round(self.prices.requests([span for span in spans if span[0] < tail_start]))
 
 
 @dataclass(slots=True)

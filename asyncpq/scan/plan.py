@@ -17,7 +17,7 @@ from asyncpq.errors import counted, plural, printable
 from asyncpq.expressions import is_unsatisfiable
 from asyncpq.expressions.simplify import relative_columns
 from asyncpq.metrics import MAX_LOGGED, ReadMetrics
-from asyncpq.objects.coalesce import ByteRange, starts_and_stops
+from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, Item, PruningReport
 from asyncpq.objects.source import Tail
@@ -297,7 +297,7 @@ def describe(
                 else:
                     missing.append((item, labels[item.leaf]))
                     missed.append(item.start)
-        ranges = plan.prices.requests(*starts_and_stops([(item.start, item.stop) for item, _ in missing]))
+        ranges = plan.prices.requests([(item.start, item.stop) for item, _ in missing])
         requests.extend(_request(span, missing) for span in ranges)
     late_columns = {
         labels[column.chunk.leaf]: None for group in plan.row_groups for column in group.columns if not column.predicate

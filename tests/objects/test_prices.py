@@ -51,7 +51,7 @@ def fixed(ranges: list[tuple[int, int]], gap_bytes: int) -> list[ByteRange]:
 @given(layouts, prices, st.integers(0, 1 << 20))
 def test_no_other_gap_is_cheaper(layout: list[tuple[int, int]], known: Prices, gap_bytes: int) -> None:
     ranges = ranges_of(layout)
-    chosen = known.requests(*starts_and_stops(ranges))
+    chosen = known.requests(ranges)
     rounding_s = len(ranges) / known.bandwidth_bytes_s  # gaps are whole bytes
     wave_bytes = int((known.request_s + 1.2 * known.latency_s / known.connections) * known.bandwidth_bytes_s)
     for strategy in (gap_bytes, 0, 16 * 1024, wave_bytes, 1 << 60):
@@ -87,12 +87,12 @@ def test_many_requests_are_taken_to_share_a_larger_bandwidth_until_it_is_measure
     book = PriceBook(RequestOptions(), LIMITS)
     initial = book.initial
     few, many = ([(place * 400_000, place * 400_000 + 1000) for place in range(count)] for count in (64, 640))
-    assert initial.requests(*starts_and_stops(few)) == few
+    assert initial.requests(few) == few
     assert initial.for_round(64) is initial
     assert initial.for_round(65).bandwidth_bytes_s == 500e6
-    chosen = initial.requests(*starts_and_stops(many))
-    assert chosen == initial.for_round(640).requests(*starts_and_stops(many))
-    assert len(chosen) < len(initial._replace(crowded_bytes_s=None).requests(*starts_and_stops(many)))
+    chosen = initial.requests(many)
+    assert chosen == initial.for_round(640).requests(many)
+    assert len(chosen) < len(initial._replace(crowded_bytes_s=None).requests(many))
     assert initial.round_s(many) == initial.for_round(640).round_s(many)
     book.learn("s3", Measured(80, 1_300_000, 0.06))  # a round that waits shows no bandwidth
     assert book.prices("s3").for_round(65).bandwidth_bytes_s == 500e6
@@ -110,7 +110,7 @@ def test_a_request_of_a_crowded_round_costs_more_until_it_is_measured() -> None:
     assert initial.shared(2).for_round(65).request_s == initial.request_s * 2
     many = [(place * 250_000, place * 250_000 + 200_000) for place in range(400)]
     cheap = initial._replace(crowded_request_s=None)
-    assert len(initial.requests(*starts_and_stops(many))) < len(cheap.requests(*starts_and_stops(many)))
+    assert len(initial.requests(many)) < len(cheap.requests(many))
     assert initial.round_s(many) == pytest.approx(cheap.round_s(many) + 400 * (500e-6 - initial.request_s))
     book.learn("s3", Measured(100, 5_000_000, 0.5, cpu_s=0.01))
     book.learn("s3", Measured(100, 5_000_000, 0.5, cpu_s=0.01))
@@ -146,8 +146,8 @@ def test_files_side_by_side_share_bandwidth_and_connections_but_not_the_wait() -
 
 def test_slow_connections_share_a_long_range() -> None:
     known = Prices(0.02, 400e6, 100e6, 1e-4, 64)
-    assert [item.stop - item.start for item in known.requests(*starts_and_stops([(0, 16 * MIB)]))] == [4 * MIB] * 4
-    assert known._replace(connection_bytes_s=400e6).requests(*starts_and_stops([(0, 4 * MIB)])) == [(0, 4 * MIB)]
+    assert [item.stop - item.start for item in known.requests([(0, 16 * MIB)])] == [4 * MIB] * 4
+    assert known._replace(connection_bytes_s=400e6).requests([(0, 4 * MIB)]) == [(0, 4 * MIB)]
 
 
 def test_prices_follow_the_server() -> None:
@@ -244,7 +244,7 @@ def test_many_ranges_soon_take_no_longer_than_with_the_best_fixed_gap(latency_s:
     book = PriceBook(RequestOptions(), LIMITS)
     book.learn("s3", Measured(1, 3000, latency_s))
     for number in range(12):
-        requests = book.prices("s3").requests(*starts_and_stops(ranges))
+        requests = book.prices("s3").requests(ranges)
         seconds = round_s(requests)
         assert number < 3 or seconds <= 1.15 * best_s
         num_bytes = sum(stop - start for start, stop in requests)

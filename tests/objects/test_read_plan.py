@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.objects.coalesce import starts_and_stops
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import PART_BYTES, ColumnPlan, FetchPlan, Item, RowGroupPlan, estimate, skips_pages
 from asyncpq.options import LimitOptions, RequestOptions
@@ -122,10 +121,8 @@ def test_pages_are_never_estimated_above_whole_chunks(
     found = estimate([group], prices, matches, 1)
     assert found.one_round_s <= found.chunks_s
     spans = [span for column in columns for span in (column.dictionary, *column.spans())]
-    assert found.one_round_s == prices.round_s(prices.requests(*starts_and_stops(spans)))
-    assert found.two_rounds_s >= prices.round_s(
-        prices.requests(*starts_and_stops([columns[0].dictionary, *columns[0].spans()]))
-    )
+    assert found.one_round_s == prices.round_s(prices.requests(spans))
+    assert found.two_rounds_s >= prices.round_s(prices.requests([columns[0].dictionary, *columns[0].spans()]))
 
 
 def test_a_second_round_pays_for_its_wait_and_the_pages_that_are_expected() -> None:
@@ -171,7 +168,7 @@ def test_pages_that_are_expected_to_match_are_spread_over_all_row_groups(
         pages += late.spans()
         dictionaries.append(late.dictionary)
     second = [*dictionaries, *[pages[number] for number in sample]]
-    seconds = [prices.round_s(prices.requests(*starts_and_stops(ranges))) for ranges in (known, second)]
+    seconds = [prices.round_s(prices.requests(ranges)) for ranges in (known, second)]
     assert estimate(groups, prices, matches, 1).two_rounds_s == pytest.approx(sum(seconds))
 
 
