@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,16 +157,20 @@ async def test_flat_options_of_s3_beside_another_protocol(server: ObjectServer, 
 # -- hosts ----------------------------------------------------------------------------------------
 
 
-def closed_port() -> int:
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port at which nothing listens, held so that no server of another test gets it."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
+        yield int(bound.getsockname()[1])
 
 
 @pytest.mark.parametrize("dataset", [False, True])
 @pytest.mark.parametrize("extra", [{}, S3FS], ids=["direct", "s3fs"])
-async def test_a_refused_port_of_s3(server: ObjectServer, extra: dict[str, object], dataset: bool) -> None:
-    options = {**server.storage_options, **extra, "endpoint_url": f"http://127.0.0.1:{closed_port()}"}
+async def test_a_refused_port_of_s3(
+    server: ObjectServer, extra: dict[str, object], dataset: bool, closed_port: int
+) -> None:
+    options = {**server.storage_options, **extra, "endpoint_url": f"http://127.0.0.1:{closed_port}"}
     url = "s3://bucket/lake/" if dataset else "s3://bucket/lake/a.parquet"
     error, requests = await failure(url, options, dataset=dataset)
     assert isinstance(error, asyncpq.TransportError)
@@ -175,8 +179,8 @@ async def test_a_refused_port_of_s3(server: ObjectServer, extra: dict[str, objec
     assert requests == FAST_RETRIES.max_attempts
 
 
-async def test_a_refused_port_of_http() -> None:
-    error, requests = await failure(f"http://127.0.0.1:{closed_port()}/a.parquet")
+async def test_a_refused_port_of_http(closed_port: int) -> None:
+    error, requests = await failure(f"http://127.0.0.1:{closed_port}/a.parquet")
     assert isinstance(error, asyncpq.TransportError)
     assert error.hint == "No server listens on this port. Check the host and port of the url."
     assert requests == FAST_RETRIES.max_attempts
