@@ -22,7 +22,7 @@ from operator import attrgetter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, overload
 
-_FEW = 1000  # rows of which all records are made at once and kept
+MOST_KEPT: Final = 1000  # rows of which all records are made at once and kept
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -269,7 +269,7 @@ class LazyRecords(Sequence[T_co]):
     def __init__(self, rows: Sequence[Any], make: Callable[[Any], T_co]) -> None:
         self.rows: Sequence[Any] = rows
         self._make = make
-        self._made: list[T_co] | None = list(map(make, rows)) if len(rows) <= _FEW else None
+        self._made: list[T_co] | None = list(map(make, rows)) if len(rows) <= MOST_KEPT else None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice, repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from cachetools import LRUCache
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.checkpoints import each
-from asyncpq.datasets.model import ColumnBounds, DataFile, DataFiles, partitions_of, urls_of
+from asyncpq.datasets.model import ColumnBounds, DataFile, DataFiles, TableDataFiles, partitions_of, urls_of
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.decoding.paths import type_of
 from asyncpq.decoding.typed_literals import storage_type
@@ -266,6 +267,7 @@ _DOMAINS: Final[tuple[tuple[Callable[[pa.DataType], bool], Domain], ...]] = (
     (pa.types.is_large_binary, Domain.BYTES),
 )
 _UNKNOWN = ColumnBounds()
+_BOUNDS: Final = attrgetter("min", "max", "null_count", "all_null", "may_be_nan")  # as in FileBounds
 _NO_BOUNDS: Final[Mapping[str, ColumnBounds]] = {}
 _KEPT: Final = "statistics of footers"
 _LEARNT_BYTES: Final = 450  # statistics of a column in a file, its version included, without the url
@@ -379,7 +381,7 @@ class FileStatistics:
             self._files, self._zones, self._learnt_zones = files, {}, {}
         is_described = (
             files.are_described
-            if isinstance(files, DataFiles)
+            if isinstance(files, (DataFiles, TableDataFiles))
             else next((True for file in files if file.partition or file.bounds), False)
         )
         tested = self._tested(where, schema)
@@ -594,14 +596,9 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
         return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
     of_tables = repeat(_NO_BOUNDS) if isinstance(files, DataFiles) else (file.bounds for file in files)
-    each_known = list(map(known, partitions, of_tables))
-    bounds = FileBounds(
-        [item.min for item in each_known],
-        [item.max for item in each_known],
-        null_counts=[item.null_count for item in each_known],
-        all_null=[item.all_null for item in each_known],
-        may_be_nan=[item.may_be_nan for item in each_known],
-    )
+    # plain tuples, and no object of a file outlives its step: the garbage collector would walk over them
+    each_known = [_BOUNDS(item) for item in map(known, partitions, of_tables)]
+    bounds = FileBounds(*[[item[position] for item in each_known] for position in range(len(FileBounds._fields))])
     return file_zones(kind, bounds, is_nested="." in name, any_calendar=True)
 
 

@@ -237,6 +237,25 @@ class DataFiles(LazyRecords[DataFile]):
     __hash__: ClassVar[None] = None
 
 
+class TableDataFiles(LazyRecords[DataFile]):
+    """The files of a table's snapshot. Each row begins with the file's url and the position of its partition values in
+    ``partitions``; ``are_described``: some files have partition values or bounds."""
+
+    __slots__ = ("are_described", "partitions")
+
+    def __init__(
+        self,
+        rows: Sequence[tuple[Any, ...]],
+        make: Callable[[Any], DataFile],
+        partitions: Sequence[Mapping[str, Any]],
+        *,
+        are_described: bool,
+    ) -> None:
+        self.partitions: Sequence[Mapping[str, Any]] = partitions
+        self.are_described: bool = are_described
+        super().__init__(rows, make)
+
+
 _NO_VALUES: Mapping[str, Any] = {}
 #: The row of a file that was named, not listed.
 NamedRow: TypeAlias = tuple[str, None, None, bool, None, None, None]
@@ -244,6 +263,8 @@ NamedRow: TypeAlias = tuple[str, None, None, bool, None, None, None]
 
 def partitions_of(files: Sequence[DataFile]) -> list[Mapping[str, Any]]:
     """Return the partition values of the files, as :func:`urls_of` does."""
+    if isinstance(files, TableDataFiles):
+        return [files.partitions[row[1]] for row in files.rows]
     if not isinstance(files, DataFiles):
         return [file.partition for file in files]
     values = files.partitions
@@ -251,8 +272,10 @@ def partitions_of(files: Sequence[DataFile]) -> list[Mapping[str, Any]]:
 
 
 def urls_of(files: Sequence[DataFile]) -> list[str]:
-    """Return the urls of the files, without making an object of each file of a listing."""
-    return [row[0] for row in files.rows] if isinstance(files, DataFiles) else [file.url for file in files]
+    """Return the urls of the files, without making an object of each file of a listing or a table."""
+    if isinstance(files, (DataFiles, TableDataFiles)):
+        return [row[0] for row in files.rows]
+    return [file.url for file in files]
 
 
 #: The hint of errors about a column that cannot be read (:attr:`TableField.unreadable`).
@@ -345,7 +368,7 @@ class FileList:
     """
 
     description: str
-    data_files: tuple[DataFile, ...]
+    data_files: Sequence[DataFile]
     fields: tuple[TableField, ...] | None = None
 
     async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:

@@ -16,13 +16,15 @@ import asyncio
 import datetime as dt
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from asyncpq.datasets.model import CatalogReader, DataFile, FileList
+import pyarrow as pa
+
+from asyncpq.datasets.model import CatalogReader, DataFile, FileList, TableDataFiles
 from asyncpq.errors import (
     CorruptFileError,
     InvalidOptionError,
@@ -34,10 +36,11 @@ from asyncpq.errors import (
 )
 from asyncpq.expressions import Expression, columns
 from asyncpq.expressions.scalars import EPOCH_UTC
-from asyncpq.records import dataclass
+from asyncpq.records import MOST_KEPT, dataclass
 from asyncpq.storage.urls import safe_url, split_url
+from asyncpq.tables.deleted_rows import DeletionVector
 from asyncpq.tables.delta.files import DeltaRoot, DeltaStatistics, num_records, partition_value
-from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState
+from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState, PartitionTexts
 from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, DeltaSchema, decode_schema
 from asyncpq.tables.own_store import OwnStore, delta_store
 
@@ -153,14 +156,14 @@ class DeltaCatalog:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSnapshot(FileList):
     """One version of a Delta table. A column's statistics are parsed, in a thread, when a predicate first names the
-    column."""
+    column: here, where the objects of the files are kept; of more files, the search for the predicate parses them."""
 
     _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return all files; the caller prunes with their bounds and partition values."""
         names = set() if where is None else set(columns(where)) - self._parsed
-        if names:
+        if names and len(self.data_files) <= MOST_KEPT:
             await asyncio.to_thread(self._parse, names)
             self._parsed.update(names)
         return self.data_files
@@ -215,14 +218,18 @@ async def _snapshot(state: DeltaState, root: DeltaRoot, version: int) -> DeltaSn
         raise UnsupportedFeatureError(f"asyncpq does not support Delta tables of {provider!r} files", url=shown)
     schema = decode_schema(text, ColumnMapping.of(state.protocol, configuration, shown), shown)
     decoder = _AddDecoder(root, schema, partition_columns)
-    data_files = []
+    rows = list[_FileRow]()
     for number, path in enumerate(list(state.files)):
-        data_files.append(decoder.data_file(state.files.pop(path)))  # objects that the garbage collector walks over
+        rows.append(decoder.row(state.files.pop(path)))
         if number % ACTIONS_PER_TURN == 0:
             await asyncio.sleep(0)
     return DeltaSnapshot(
-        description=f"Delta table {shown}, version {version}", fields=schema.fields, data_files=tuple(data_files)
+        description=f"Delta table {shown}, version {version}", fields=schema.fields, data_files=decoder.data_files(rows)
     )
+
+
+#: A file's url, the position of its partition values, bytes, number of rows, statistics and deleted rows.
+_FileRow: TypeAlias = tuple[str, int, int | None, int | None, str | pa.StructScalar | None, DeletionVector | None]
 
 
 class _AddDecoder:
@@ -242,24 +249,41 @@ class _AddDecoder:
         self._names = frozenset(leaf.path[0] for leaf in self._partition)
         self._leaves = {leaf.name: leaf for leaf in schema.leaves}
         self._values: dict[tuple[str, str | None], Any] = {}
+        self._positions: dict[PartitionTexts, int] = {}  # in ``_partitions``
+        self._partitions: list[dict[str, Any]] = []
 
-    def data_file(self, add: AddAction) -> DataFile:
-        """Convert one ``add`` action to a data file."""
-        url = self._root.resolve(add.path)
-        with located(url=safe_url(url)):
-            partition = {leaf.name: self._value(leaf, add.partition_values) for leaf in self._partition}
-        deletes = None if add.vector is None else add.vector.resolve(self._root, url)
+    def row(self, add: AddAction) -> _FileRow:
+        """Convert one ``add`` action to the row of a data file."""
+        path, texts, size, stats, vector = add
+        url = self._root.resolve(path)
+        position = self._positions.get(texts)
+        if position is None:
+            with located(url=safe_url(url)):
+                values = dict(texts)
+                self._partitions.append({leaf.name: self._value(leaf, values) for leaf in self._partition})
+            position = self._positions[texts] = len(self._positions)
+        deletes = None if vector is None else vector.resolve(self._root, url)
+        return url, position, size, num_records(stats), stats, deletes
+
+    def data_files(self, rows: list[_FileRow]) -> TableDataFiles:
+        """Return the data files of the rows that :meth:`row` has made."""
+        self._positions.clear()
+        are_described = any(self._partitions) or any(row[4] is not None for row in rows)
+        return TableDataFiles(rows, self._data_file, self._partitions, are_described=are_described)
+
+    def _data_file(self, row: _FileRow) -> DataFile:
+        url, position, size, num_rows, stats, deletes = row
         return DataFile(
             url=url,
-            size=add.size,
-            num_rows=num_records(add.stats),
-            partition=partition,
-            bounds=DeltaStatistics(add.stats, self._leaves, deletes is not None),
+            size=size,
+            num_rows=num_rows,
+            partition=self._partitions[position],
+            bounds=DeltaStatistics(stats, self._leaves, deletes is not None),
             deletes=deletes,
             immutable=True,
         )
 
-    def _value(self, leaf: DeltaLeaf, values: Mapping[str, str | None]) -> Any:
+    def _value(self, leaf: DeltaLeaf, values: dict[str, str | None]) -> Any:
         """Decode a partition column's value; null if the action has none, as in Spark, deltalake and DuckDB."""
         physical = leaf.path[0]
         if physical not in values and not self._names.issuperset(values):

@@ -8,12 +8,13 @@ Log compaction files and checksum files are optional and not read. PROTOCOL.md, 
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ _NO_SPACE = re.compile(r"\S")
 _CONCURRENT_COMMITS = 32
 _CONCURRENT_PARTS = 4  # all of them are in memory
 _CHARACTERS_SHOWN = 200  # of an error's text, which may quote an action of any length
-ACTIONS_PER_TURN = 1024  # actions decoded before other tasks have a turn
+ACTIONS_PER_TURN = 256  # actions decoded before other tasks have a turn
 #: The columns of a checkpoint that matter to readers: no tombstones, nothing that only writers need.
 _COLUMNS = (
     "protocol",
@@ -141,15 +142,12 @@ def _commit_name(version: int) -> str:
     return f"{version:020}.json"
 
 
-@dataclass(frozen=True, slots=True)
-class AddAction:
-    """An ``add`` action: a file of the table."""
-
-    path: str  # url-encoded, relative or absolute
-    partition_values: Mapping[str, str | None]  # texts by physical column name
-    size: int | None  # bytes; None where the action gives no valid size
-    stats: str | pa.StructScalar | None  # JSON text, or the struct that a checkpoint may have instead
-    vector: VectorDescriptor | None
+#: The texts of partition values by physical column name, as pairs.
+PartitionTexts: TypeAlias = tuple[tuple[str, str | None], ...]
+#: An ``add`` action, a file of the table: its path, url-encoded, relative or absolute; its partition values; its bytes,
+#: None where the action gives no valid size; its statistics, as JSON text or the struct that a checkpoint may have
+#: instead; and its deletion vector. A plain tuple, see :class:`asyncpq.records.LazyRecords`.
+AddAction: TypeAlias = tuple[str, PartitionTexts, int | None, str | pa.StructScalar | None, VectorDescriptor | None]
 
 
 @dataclass(slots=True)
@@ -160,6 +158,7 @@ class DeltaState:
     metadata: dict[str, Any] | None = None
     # the live ``add`` actions by path, in the order in which the log first names the paths
     files: dict[str, AddAction] = field(default_factory=dict)
+    _partitions: dict[PartitionTexts, PartitionTexts] = field(default_factory=dict)  # one object of equal ones
 
     def apply(self, action: Mapping[str, Any]) -> None:
         """Apply one JSON object of the log: an action, or several. Actions that only writers need change nothing.
@@ -167,13 +166,13 @@ class DeltaState:
         Raises TypeError, ValueError or KeyError if an action is malformed.
         """
         if (add := action.get("add")) is not None:
-            added = _decode_add(add)
-            self.files[added.path] = added  # the newest action of a path counts
+            added = _decode_add(add, self._partitions)
+            self.files[added[0]] = added  # the newest action of a path counts
         elif (remove := action.get("remove")) is not None:
             live = self.files.get(_path(remove["path"]))
             vector = VectorDescriptor.from_action(remove.get("deletionVector"))
-            if live is not None and _unique_id(live.vector) == _unique_id(vector):
-                del self.files[live.path]
+            if live is not None and _unique_id(live[-1]) == _unique_id(vector):
+                del self.files[live[0]]
         if (metadata := action.get("metaData")) is not None:
             self.metadata = dict(metadata)
         if (protocol := action.get("protocol")) is not None:
@@ -184,17 +183,18 @@ def _unique_id(vector: VectorDescriptor | None) -> str | None:
     return None if vector is None else vector.unique_id
 
 
-def _decode_add(add: Mapping[str, Any]) -> AddAction:
+def _decode_add(add: Mapping[str, Any], partitions: dict[PartitionTexts, PartitionTexts]) -> AddAction:
     values, size, stats = add["partitionValues"], add.get("size"), add.get("stats")
     if isinstance(values, list):  # pyarrow's form of a map
         values = dict(values)
     if values is not None and not isinstance(values, dict):
         raise TypeError(f"partitionValues must be an object, not {values!r}")
-    values = {name: _partition_text(value) for name, value in (values or {}).items()}
+    texts = tuple([(name, _partition_text(value)) for name, value in (values or {}).items()])
     size = known_count(size)  # only an estimate, so a malformed one is ignored; so are statistics below
     if not isinstance(stats, (str, pa.StructScalar)):
         stats = None
-    return AddAction(_path(add["path"]), values, size, stats, VectorDescriptor.from_action(add.get("deletionVector")))
+    texts = partitions.setdefault(texts, texts)
+    return _path(add["path"]), texts, size, stats, VectorDescriptor.from_action(add.get("deletionVector"))
 
 
 def _partition_text(value: Any) -> str | None:
@@ -321,7 +321,7 @@ class DeltaLog:
         ``part``: bytes that an action must contain; one-line actions without them are skipped. Empty: decode all.
         """
         begin = 0
-        for number, line in enumerate(content.splitlines(keepends=True), 1):
+        for number, line in enumerate(io.BytesIO(content), 1):  # not all lines at once
             if line.strip() and part in line:
                 try:
                     action = json.loads(line)
@@ -407,10 +407,11 @@ class DeltaLog:
             return self._actions(name, await self._reader.read_bytes(url))
         table = await self._columns(url, _COLUMNS)
         parsed = None
-        if "add" in table.column_names and _lacks_text(table["add"]):
+        if "add" in table.column_names and await asyncio.to_thread(_lacks_text, table["add"]):
             columns = await self._columns(url, ("add.stats_parsed",))
             parsed = columns["add"] if columns.num_columns else None
-        return self._decoded(name, _checkpoint_actions(table, parsed))
+        adds, parsed_stats = await asyncio.to_thread(_adds, table, parsed)
+        return self._decoded(name, _checkpoint_actions(table, adds, parsed_stats))
 
     def _decoded(self, name: str, actions: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         try:
@@ -438,21 +439,23 @@ def _lacks_text(adds: pa.ChunkedArray) -> bool:
     return any(chunk.field("stats").filter(chunk.is_valid()).null_count for chunk in adds.chunks)
 
 
-def _checkpoint_actions(table: pa.Table, parsed: pa.ChunkedArray | None) -> Iterator[dict[str, Any]]:
-    """Convert a checkpoint's rows to actions. Each row has one column that is not null: the action.
+def _adds(table: pa.Table, parsed: pa.ChunkedArray | None) -> tuple[pa.Array, pa.Array | None]:
+    """Return the ``add`` actions of a checkpoint's rows, and of ``parsed``, the column ``add`` with ``stats_parsed``,
+    those of the same rows. The rows of other actions are null, and a few bytes stand for any number of them."""
+    if "add" not in table.column_names:
+        return pa.array([], pa.struct([])), None
+    adds = table["add"].combine_chunks()
+    is_add = adds.is_valid()
+    return adds.filter(is_add), None if parsed is None else parsed.combine_chunks().filter(is_add)
 
-    ``parsed``: the column ``add`` with ``stats_parsed``, used for rows without JSON statistics; None if not read.
-    """
+
+def _checkpoint_actions(table: pa.Table, adds: pa.Array, stats: pa.Array | None) -> Iterator[dict[str, Any]]:
+    """Convert a checkpoint's rows to actions. Each row has one column that is not null: the action. ``adds`` and
+    ``stats``, used for rows without JSON statistics, are the result of :func:`_adds`."""
     for name in ("protocol", "metaData", "sidecar"):
         if name in table.column_names:
             for value in table[name].drop_null().to_pylist():
                 yield {name: value}
-    if "add" not in table.column_names:
-        return
-    adds = table["add"].combine_chunks()
-    is_add = adds.is_valid()  # the rows of other actions are null, and a few bytes stand for any number of them
-    stats = None if parsed is None else parsed.combine_chunks().filter(is_add)
-    adds = adds.filter(is_add)
     for begin in range(0, len(adds), ACTIONS_PER_TURN):
         for row, add in enumerate(adds[begin : begin + ACTIONS_PER_TURN].to_pylist(), begin):
             if add.get("stats") is None and stats is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import threading
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from asyncpq import col
+from asyncpq.datasets.file_statistics import FileStatistics
 from asyncpq.tables.delta.files import DeltaStatistics, num_records
 from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, MappingMode, decode_schema
 from tests.delta_tables import (
@@ -146,3 +148,20 @@ async def test_either_zero_may_stand_for_both(writer: DeltaWriter) -> None:
     writer.commit(protocol(), metadata(column("v", "double")), action)
     bounds = (await snapshot_of(writer.folder)).data_files[0].bounds["v"]
     assert (repr(bounds.min), repr(bounds.max)) == ("-0.0", "0.0")
+
+
+async def test_files_of_a_large_table_are_no_objects_that_the_garbage_collector_walks_over(writer: DeltaWriter) -> None:
+    ends = [{"minValues": {"id": n}, "maxValues": {"id": n}} for n in range(2000)]
+    actions = [add(f"{n}.parquet", num_rows=1, partition={"p": str(n % 3)}, stats=own) for n, own in enumerate(ends)]
+    writer.commit(protocol(), metadata(ID, column("p", "long"), partition_columns=("p",)), *actions)
+    gc.collect()
+    before = len(gc.get_objects())
+    snapshot = await snapshot_of(writer.folder)
+    files = await snapshot.files(col("id") > 5, FolderReader())
+    known = FileStatistics()
+    schema = pa.schema([("id", pa.int64()), ("p", pa.int64())])
+    assert known.search(files, (col("id") > 1990) & (col("p") == 1), schema)() == [1993, 1996, 1999]
+    gc.collect()
+    assert len(gc.get_objects()) - before < len(files) / 10
+    assert files[7].partition == {"p": 1}
+    assert files[7].bounds["id"].min == 7

@@ -20,7 +20,7 @@ import asyncpq
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
 from asyncpq.tables.delta import catalog
 from asyncpq.tables.delta.files import DeltaRoot
-from asyncpq.tables.delta.log import DeltaListing, DeltaLog, _checkpoint_actions
+from asyncpq.tables.delta.log import DeltaListing, DeltaLog, _adds, _checkpoint_actions
 from tests.delta_tables import (
     ID,
     DeltaWriter,
@@ -299,7 +299,7 @@ async def test_rows_of_a_checkpoint_without_a_file_take_no_time(writer: DeltaWri
     adds = pq.read_table(path)["add"]
     nulls = pa.nulls(1_000_000, adds.type)
     table = pa.table({"add": pa.chunked_array([nulls, *adds.chunks])})
-    actions = list(_checkpoint_actions(table, None))
+    actions = list(_checkpoint_actions(table, *_adds(table, None)))
     assert [action["add"]["path"] for action in actions] == ["f.parquet"]
 
 
