@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ from asyncpq.expressions import columns as columns_of
 from asyncpq.expressions import has_open_literals, parse_where
 from asyncpq.expressions.tree import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
-from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, joined
@@ -42,6 +41,7 @@ from asyncpq.scan.request import (
     names_alone,
     predicate_steps,
     row_places,
+    short_or_unparsed,
     where_steps,
 )
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from asyncpq.reports.lint import LintReport
     from asyncpq.reports.why import WhyReport
     from asyncpq.scan.plan import Plan
+    from asyncpq.scan.request import Predicate as RequestPredicate
     from asyncpq.typing import Predicate
 
 T = TypeVar("T")
@@ -221,18 +222,9 @@ class Dataset(EnteredAsync):
                 columns; raised by this call, or when the read begins.
         """
         size = whole_number("batch_size", batch_size, 1) or DEFAULT_BATCH_SIZE
-        steps = where_steps(where)
-        if steps <= INLINE_STEPS:
-            ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
-            return self._scan("scan", ask, size, ordered=ordered)
-        ask = self._request(columns, None, limit, read_dictionary, access)
-        convert = cache(partial(self._predicate, where))  # once, for all reads of the scan: it may have iterators
-
-        async def asked() -> ScanRequest:
-            bound = await self._runtime.off_loop(convert, steps)
-            return self._request(ask.columns, bound, limit, ask.read_dictionary, access)
-
-        return self._scan("scan", ask, size, ordered=ordered, asked=asked)
+        bound = short_or_unparsed(where, self._bound)
+        ask = self._request(columns, bound, limit, read_dictionary, access)
+        return self._scan("scan", ask, size, ordered=ordered)
 
     def lookup_scan(
         self, columns: Sequence[str | int] | None, where: Where | None, *, limit: int, batch_size: int
@@ -471,7 +463,7 @@ class Dataset(EnteredAsync):
         Raises:
             ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: an argument does not fit the columns.
         """
-        return self._request(columns, self._predicate(where), limit, read_dictionary, access)
+        return self._request(columns, self._bound(where), limit, read_dictionary, access)
 
     def _ask_keys(
         self,
@@ -501,31 +493,37 @@ class Dataset(EnteredAsync):
         access: Mapping[str, AccessPlan] | None = None,
     ) -> ScanRequest:
         """Return what :meth:`_ask` does; a long predicate is converted and compiled in a thread."""
-        bound = await self._runtime.off_loop(partial(self._predicate, where), where_steps(where))
+        bound = await self._runtime.off_loop(partial(self._bound, where), where_steps(where))
         return self._request(columns, bound, limit, read_dictionary, access)
 
     def _request(
         self,
         columns: Sequence[str | int] | None,
-        bound: BoundPredicate | None,
+        bound: RequestPredicate,
         limit: int | None,
         read_dictionary: Sequence[str],
         access: Mapping[str, AccessPlan] | None,
     ) -> ScanRequest:
-        where = None if bound is None else bound.where
         ask = ScanRequest(
             columns=column_names(columns),
-            where=where,
-            bound=bound,
+            **bound,
             read_dictionary=names_alone(read_dictionary, "read_dictionary"),
             limit=whole_number("limit", limit, 0),
             by_file=_access(access),
         )
         self._output(ask)
-        if where is not None and self._has_unreadable:
-            for name in columns_of(where):
-                output_schema(self.schema, [name], (), (), self._state.columns.fields)
         return ask
+
+    def _bound(self, where: Where | None) -> RequestPredicate:
+        """Return :meth:`bind`'s predicate as arguments of :class:`ScanRequest`. Raises the errors of its columns that
+        cannot be read, too."""
+        bound = self._predicate(where)
+        if bound is None:
+            return {}
+        if self._has_unreadable:
+            for name in columns_of(bound.where):
+                output_schema(self.schema, [name], (), (), self._state.columns.fields)
+        return {"where": bound.where, "bound": bound}
 
     def bind(self, where: Predicate | None) -> BoundPredicate | None:
         """Return a predicate that reads of this dataset take as ``where``, without checking, simplifying and compiling
@@ -580,20 +578,12 @@ class Dataset(EnteredAsync):
         self._is_new = False
         return self._runtime.operation(name, self._state.url, self.metrics)
 
-    def _scan(
-        self,
-        name: OperationName,
-        ask: ScanRequest,
-        batch_size: int,
-        *,
-        ordered: bool,
-        asked: Callable[[], Awaitable[ScanRequest]] | None = None,
-    ) -> DatasetScan:
+    def _scan(self, name: OperationName, ask: ScanRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
         operation = self._operation(name)
-        files = DatasetFiles(self._state, ask, operation, scan=name != "lookup", ordered=ordered, asked=asked)
+        files = DatasetFiles(self._state, ask, operation, scan=name != "lookup", ordered=ordered)
         output = self._output(ask)
         scan = DatasetScan(self._runtime, files, operation, output, batch_size=batch_size, limit=ask.limit)
-        scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered, asked=asked)
+        scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered)
         return scan
 
     async def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: ScanRequest) -> pa.Table:

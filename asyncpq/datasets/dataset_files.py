@@ -132,7 +132,7 @@ class DatasetFiles:
     the new listing differs; it returns no rows before the new listing is complete. A ``scan`` returns rows as they are
     decoded; other reads return all rows at the end, so a file can be read again at any time. Files are in order if
     ``ordered``, else as they become ready. ``requests`` makes the request for each file; by default ``ask`` is the
-    request for all. ``asked``, if set, returns ``ask`` with its predicate, which is long.
+    request for all.
     """
 
     def __init__(
@@ -144,7 +144,6 @@ class DatasetFiles:
         scan: bool,
         ordered: bool = True,
         requests: FileRequests | None = None,
-        asked: Callable[[], Awaitable[ScanRequest]] | None = None,
     ) -> None:
         self.skipped: list[SkippedFile] = []  # bad files that were left out so far
         self.rows_known: int = 0  # number of rows of files that are counted without opening them
@@ -155,7 +154,6 @@ class DatasetFiles:
         self._state = state
         self._runtime = state.runtime
         self._ask = ask
-        self._asked = asked
         self._same = SameRequest(state, ask)
         self._own_requests = requests
         self._operation = operation
@@ -177,8 +175,8 @@ class DatasetFiles:
     async def start(self) -> None:
         """Find the files of the read; without a request if the predicate is never true."""
         source = self._state.source
-        if self._asked is not None:
-            self._ask = await self._asked()
+        if self._ask.unparsed is not None:
+            self._ask = await self._ask.parsed(self._runtime)
             self._same = SameRequest(self._state, self._ask)
         await self._simplify()
         if self._same.matches_nothing:

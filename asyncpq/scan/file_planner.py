@@ -149,9 +149,7 @@ class ScanPlanner:
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
-        if self.request.unparsed is not None:
-            parsed = await source.runtime.in_thread(self.request.unparsed)
-            self.request = self.request._replace(unparsed=None)._replace(**parsed)
+        self.request = await self.request.parsed(source.runtime)
         began = min(since, time.monotonic())
         if self.version is None:
             self.version = await source.version(RequestContext(metrics, scan))

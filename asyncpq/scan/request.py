@@ -78,6 +78,7 @@ class Predicate(TypedDict, total=False):
     """The part of a :class:`ScanRequest`'s arguments that says which rows match."""
 
     where: Expression
+    bound: BoundPredicate
     unparsed: Callable[[], Predicate]
     unbound: pc.Expression
     unresolved: Expression
@@ -85,15 +86,17 @@ class Predicate(TypedDict, total=False):
 
 def predicate(where: object) -> Predicate:
     """Convert ``where``, in any of its forms (expression, filter lists, SQL, pyarrow), to arguments of
-    :class:`ScanRequest`; none if it is None. A long one is ``unparsed``: the plan of a file converts it. Raises
-    ExpressionError if a short one is not a predicate."""
+    :class:`ScanRequest`; none if it is None. Raises ExpressionError if a short one is not a predicate."""
     if where is None:
         return {}
-    if isinstance(where, pc.Expression):
-        return {"unbound": where}
+    return {"unbound": where} if isinstance(where, pc.Expression) else short_or_unparsed(where, _parsed)
+
+
+def short_or_unparsed(where: Any, convert: Callable[[Any], Predicate]) -> Predicate:
+    """Return ``convert(where)``; of a long predicate, ``unparsed``, which calls it when the read begins."""
     if where_steps(where) <= INLINE_STEPS:
-        return _parsed(where)
-    return {"unparsed": cache(partial(_parsed, where))}  # once, for all reads of it: ``where`` may have iterators
+        return convert(where)
+    return {"unparsed": cache(partial(convert, where))}  # once, for all reads of it: ``where`` may have iterators
 
 
 def _parsed(where: object) -> Predicate:
@@ -222,7 +225,7 @@ class ScanRequest(NamedTuple):
     columns: ColumnNames | None = None
     keys: Sequence[str] = ()  # names or paths of columns to return after those, whether they are among them or not
     where: Expression | None = None  # the predicate, or None
-    unparsed: Callable[[], Predicate] | None = None  # converts the predicate, if it is long; or None
+    unparsed: Callable[[], Predicate] | None = None  # converts the predicate, if it is long (:meth:`parsed`); or None
     # the predicate in pyarrow's terms, which each version's schema gives a meaning; or None
     unbound: pc.Expression | None = None
     # ``where`` as it was asked, if it has literals that now or the types of columns decide; else None
@@ -240,6 +243,12 @@ class ScanRequest(NamedTuple):
     # version: no other is read.
     view: SchemaAdapter | None = None
     bound: BoundPredicate | None = None  # of a dataset, what all files share of the predicate
+
+    async def parsed(self, runtime: Runtime) -> ScanRequest:
+        """Return the request with its ``unparsed`` predicate, which is converted in a thread."""
+        if self.unparsed is None:
+            return self
+        return self._replace(unparsed=None)._replace(**await runtime.in_thread(self.unparsed))
 
     @property
     def simple_where(self) -> Expression | None:
