@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import tree
-from asyncpq.expressions.scalars import as_scalar, as_scalars
+from asyncpq.expressions.scalars import as_scalar, as_scalars, described
 from asyncpq.expressions.simplify import with_key_sets
 from asyncpq.expressions.tokens import tokens
 from asyncpq.expressions.tree import Expression, Path, VariantTest, variant_path, variant_type
@@ -350,11 +349,11 @@ def parse_filters(filters: object) -> Expression:
     if isinstance(filters, Column):
         raise tree.not_a_predicate(filters)
     if not isinstance(filters, (list, tuple)):
-        raise ExpressionError(f"{reprlib.repr(filters)} is not a predicate", hint=_ACCEPTED)
+        raise ExpressionError(f"{described(filters)} is not a predicate", hint=_ACCEPTED)
     if not filters:
         raise ExpressionError("[] is not a predicate: a list of filters must have at least one filter", hint=_ACCEPTED)
     if len(filters) == 3 and all(isinstance(part, str) for part in filters[:2]):
-        raise ExpressionError(f"{reprlib.repr(filters)} is one filter, not a list", hint="Put it in a list: [(...)].")
+        raise ExpressionError(f"{described(filters)} is one filter, not a list", hint="Put it in a list: [(...)].")
     if isinstance(filters[0], (list, tuple)) and filters[0] and isinstance(filters[0][0], str):
         return _conjunction(filters)
     return tree.join(tree.Or, [_conjunction(group) for group in filters])
@@ -371,17 +370,17 @@ def parse_where(where: object) -> Expression:
 
 def _conjunction(group: object) -> Expression:
     if not isinstance(group, (list, tuple)) or not group:
-        raise ExpressionError(f"expected a non-empty list of (column, op, value) tuples, not {reprlib.repr(group)}")
+        raise ExpressionError(f"expected a non-empty list of (column, op, value) tuples, not {described(group)}")
     return tree.join(tree.And, [_filter_tuple(item) for item in group])
 
 
 def _filter_tuple(item: object) -> Expression:
     if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
-        raise ExpressionError(f"filter {reprlib.repr(item)} is not a (column, op, value) tuple")
+        raise ExpressionError(f"filter {described(item)} is not a (column, op, value) tuple")
     column, op, value = item
     if not isinstance(op, str):
         raise ExpressionError(
-            f"filter {reprlib.repr(item)}: the operator must be a string, not {reprlib.repr(op)}", column=column
+            f"filter {described(item)}: the operator must be a string, not {described(op)}", column=column
         )
     try:
         if op in _OPS:
@@ -390,7 +389,7 @@ def _filter_tuple(item: object) -> Expression:
             member = tree.In(column, as_scalars(value))
             return member if op == "in" else tree.Not(member)
     except ExpressionError as error:
-        raise ExpressionError(f"filter {reprlib.repr(item)}: {error.message}", column=column) from error
+        raise ExpressionError(f"filter {described(item)}: {error.message}", column=column) from error
     raise ExpressionError(
-        f"filter {reprlib.repr(item)}: unknown operator {op!r}", hint=f"Use {', '.join(_OPS)}, in, not in."
+        f"filter {described(item)}: unknown operator {op!r}", hint=f"Use {', '.join(_OPS)}, in, not in."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
+import reprlib
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -200,7 +201,7 @@ def as_scalar(value: object) -> Scalar:
     except ExpressionError:
         raise
     except (ValueError, OverflowError, TypeError) as error:
-        raise ExpressionError(f"literal {_described(value)}: {error}", hint=_HINT) from error
+        raise ExpressionError(f"literal {described(value)}: {error}", hint=_HINT) from error
 
 
 def _unwrapped(value: Any) -> Scalar:
@@ -230,16 +231,25 @@ def _unwrapped(value: Any) -> Scalar:
     if kind.__name__ == "NAType" and kind.__module__.startswith("pandas"):
         return None
     raise ExpressionError(
-        f"{_described(value)} of type {kind.__name__} is not a literal that a column can be compared with", hint=_HINT
+        f"{described(value)} of type {kind.__name__} is not a literal that a column can be compared with", hint=_HINT
     )
 
 
-def _described(value: object) -> str:
+def described(value: object) -> str:
+    """Return a short form of any value, for messages."""
     try:
-        text = repr(value)
-    except (ValueError, OverflowError, RecursionError):  # pyarrow makes a Python value for it, or it is a deep list
+        return _SHORT.repr(value)
+    except (ValueError, OverflowError, RecursionError):  # pyarrow makes a Python value for it, or it is a long int
         return f"of type {getattr(value, 'type', type(value).__name__)}"
-    return text if len(text) <= _REPR_CHARACTERS else f"{text[:_REPR_CHARACTERS]}..."
+
+
+class _ShortRepr(reprlib.Repr):
+    def repr_instance(self, x: object, level: int) -> str:  # reprlib's shows an address if repr() fails
+        text = repr(x)
+        return text if len(text) <= _REPR_CHARACTERS else f"{text[:_REPR_CHARACTERS]}..."
+
+
+_SHORT = _ShortRepr()
 
 
 def duration(nanoseconds: int) -> dt.timedelta | Duration:
@@ -379,7 +389,7 @@ def as_scalars(values: object) -> tuple[Scalar, ...]:
     _refuse_several_columns(values)
     if not is_collection(values):
         raise ExpressionError(
-            f"expected a collection of values, not {_described(values)}", hint="Write [...] around the value."
+            f"expected a collection of values, not {described(values)}", hint="Write [...] around the value."
         )
     scalars: list[Scalar] = []
     for piece in _pieces(values):

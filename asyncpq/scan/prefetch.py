@@ -93,7 +93,7 @@ def _failed_to_begin(begun: asyncio.Future[bool], task: asyncio.Task[Any]) -> No
         begun.set_result(False)
 
 
-class _Pace:
+class _ThroughputMeter:
     """Measures how many bytes are decoded in the time that a fetch takes: of one pipeline, by its event loop's clock.
 
     By Little's law so many bytes under way keep the decoding busy. More would only take memory.
@@ -161,7 +161,7 @@ class Pipeline:
         self._decoded: dict[int, float] = {}  # bytes of rows, by id of the job: expected until it is decoded
         self._growth = _GROWTH
         self._decode_turn = asyncio.Lock()  # of the unit that waits to be decoded next
-        self._pace = _Pace()
+        self._throughput = _ThroughputMeter()
         self._taken: dict[int, int] = {}  # bytes of the budget, by id of the job
         self._dropped: set[UnitScan] = set()
         self._drained = asyncio.Event()
@@ -206,7 +206,7 @@ class Pipeline:
         wanted = job.scan.ahead_bytes
         size = job.unit.first_bytes
         waiting = sum([running.num_bytes for running in self._running if not running.begun.done()])
-        if waiting and waiting + size > wanted(self._pace.bytes_a_fetch):
+        if waiting and waiting + size > wanted(self._throughput.bytes_a_fetch):
             return False
         # those with few rows, too, which wait for their consumer without a bound on decoded units
         ahead = sum([running.num_bytes for running in self._running if id(running.job) not in self._decoded])
@@ -248,7 +248,7 @@ class Pipeline:
 
     async def _run(self, job: Job, begun: asyncio.Future[bool], previous: _Running | None) -> list[pa.Table]:
         scan, unit = job.scan, job.unit
-        with self._pace.fetching():
+        with self._throughput.fetching():
             fetched = await scan.fetch_unit(unit)
         if previous is not None and not await _may_follow(previous, job):
             # The consumer meets the failed job first. Later jobs must not take the decode slots of earlier ones.
@@ -260,7 +260,7 @@ class Pipeline:
             self._decoded[id(job)] = self._growth * unit.num_bytes
         begun.set_result(True)
         self._moved.set()
-        with self._pace.decoding(unit.first_bytes):
+        with self._throughput.decoding(unit.first_bytes):
             tables = await scan.decode(unit, fetched)
         num_bytes = sum([table.nbytes for table in tables])
         self._growth = num_bytes / max(1, unit.num_bytes)
