@@ -160,8 +160,7 @@ def start(
         with tempfile.TemporaryDirectory(prefix="asyncpq-serve-") as folder:
             made, tokens = make_demo(folder)
             made = made.at(host, port)
-            _print(f"{demo_greeting(made, tokens)}\n")
-            _run(made, None, workers)
+            _run(made, None, workers, f"{demo_greeting(made, tokens)}\n")
     except AsyncpqError as error:
         sys.stderr.write(f"asyncpq: {' '.join(error.command_text({'workers': '--workers'}).split())}\n")
         return 2
@@ -170,10 +169,16 @@ def start(
     return 0
 
 
-def _run(configuration: Configuration, path: str | None, workers: int) -> None:
-    from asyncpq.serve.server import run
-    from asyncpq.serve.workers import run_workers
+def _run(configuration: Configuration, path: str | None, workers: int, greeting: str = "") -> None:
+    with needed_packages():
+        import uvicorn  # noqa: F401  # its lack is told before the greeting
+    from asyncpq.serve.server import require_free_address, run
+    from asyncpq.serve.workers import require_workers, run_workers
 
+    require_workers(workers)
+    require_free_address(configuration.server)  # before the greeting, and without uvicorn's log
+    if greeting:
+        _print(greeting)
     if workers == 1:
         run(configuration, path)
     else:

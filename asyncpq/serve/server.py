@@ -156,6 +156,17 @@ def cannot_listen(server: ServerConfiguration) -> InvalidOptionError:
     )
 
 
+def require_free_address(server: ServerConfiguration) -> None:
+    """Raise InvalidOptionError if the service's address is not free."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        socket.create_server(address, family=family).close()
+    except OSError as error:
+        raise cannot_listen(server) from error
+
+
 def _end_with_supervisor(loop: asyncio.AbstractEventLoop, watched: Connection) -> None:
     loop.remove_reader(watched.fileno())
     logger.error("the supervisor has ended, and this process ends, too")

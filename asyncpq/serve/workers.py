@@ -36,19 +36,22 @@ _METRICS: Final = "PROMETHEUS_MULTIPROC_DIR"
 logger: logging.Logger = logging.getLogger(__name__)
 
 
+def require_workers(number: int) -> None:
+    """Raise InvalidOptionError if this system cannot run ``number`` processes of the service."""
+    if not 1 <= number <= MOST:
+        raise InvalidOptionError(f"workers={number}: must be 1 to {MOST}", option="workers")
+    if number > 1 and os.name != "posix":
+        raise InvalidOptionError("--workers needs Linux or macOS", hint="Start the service once for each port.")
+
+
 def run_workers(configuration: Configuration, path: str | None, number: int) -> None:
     """Serve with ``number`` processes until a signal ends this one.
 
     SIGHUP reloads the file at ``path``, if it is not None. SIGTERM and SIGINT end all workers as each ends by itself.
 
     Raises:
-        InvalidOptionError: the number is out of range, the system cannot do it, nobody can listen there, or the workers
-            cannot be configured.
+        InvalidOptionError: nobody can listen there, or the workers cannot be configured.
     """
-    if not 1 <= number <= MOST:
-        raise InvalidOptionError(f"workers={number}: must be 1 to {MOST}", option="workers")
-    if os.name != "posix":
-        raise InvalidOptionError("--workers needs Linux or macOS", hint="Start the service once for each port.")
     with tempfile.TemporaryDirectory(prefix="asyncpq-metrics-") as folder:
         os.environ[_METRICS] = folder
         try:

@@ -82,5 +82,6 @@ def test_a_taken_port_is_wrong_usage() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "asyncpq", *arguments], capture_output=True, text=True, timeout=120, check=False
         )
-    assert done.returncode == 2
-    assert f"asyncpq: the service cannot listen at 127.0.0.1, port {port}. " in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"asyncpq: the service cannot listen at 127.0.0.1, port {port}. ")
+    assert done.stderr.count("\n") == 1

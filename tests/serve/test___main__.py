@@ -30,6 +30,7 @@ def test_a_missing_package_is_one_line(package: str) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith(f"asyncpq: the service requires the package {package}, which is not installed. Inst")
     assert done.stderr.count("\n") == 1
+    assert not done.stdout  # nor tokens
 
 
 @pytest.mark.parametrize("arguments", [[], ["a.toml", "--demo"]])
