@@ -666,7 +666,8 @@ def python(facts: Facts, model: ReadModel) -> Iterator[Cause]:
         "busy-python",
         "Python was busy with other things, such as loading modules",
         f"{seconds_text(model.unexplained_s)} of {seconds_text(model.now_s)} are not explained by the read's pages and "
-        "files: a process's first read loads modules, and other tasks, threads and programs take the processor.",
+        f"files. Modules of Python loaded after the opening: {facts.modules_loaded:,}; a process's first read loads "
+        "many. Which other tasks, threads and programs took the processor is not measured.",
         "Keep the process and its session for the next reads (asyncpq why --warm shows the second one), and the "
         "event loop free.",
         Without(saves=(0.0, 0, 0), more_s=model.unexplained_s),

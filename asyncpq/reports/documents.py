@@ -363,8 +363,9 @@ class TimeSplit(TypedDict):
     """The seconds that a read spent on each activity. They add up to ``total_s``.
 
     ``network_s``: a request was under way. With none under way, ``caches_s``: waiting for the disk or shared cache;
-    ``decode_s``: decompressing and decoding; ``filter_s``: comparing rows with the filter; ``other_s``: planning,
-    imports and the event loop.
+    ``decode_s``: decompressing and decoding; ``filter_s``: comparing rows with the filter; ``other_s``: all
+    else, which is not measured apart: planning, loading of modules, other tasks of the event loop, other threads and
+    programs. The cause "busy-python" says how many modules were loaded, if the read explains little of it.
     """
 
     total_s: float

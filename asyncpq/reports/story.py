@@ -13,6 +13,7 @@ matter.
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,7 @@ class Story:
     scan: bool
     trace: ReadTrace = field(init=False)
     files: dict[str, TracedFile] = field(default_factory=dict)  # by url, in the order they were planned
+    modules_before: int = field(default_factory=lambda: len(sys.modules))  # of Python, that were loaded
 
     def __post_init__(self) -> None:
         self.trace = ReadTrace(on_plan=self._planned)
@@ -296,6 +298,7 @@ class Facts:
     unindexed: frozenset[str] = field(default_factory=frozenset)  # urls of files that were planned without the index
     where: Expression | None = None
     time: TimeSplit | None = None  # None: requests are all that takes time
+    modules_loaded: int = 0  # of Python, by this process during the read
     is_priced: bool = False  # options say what requests cost, and no server has shown it
     #: Returns why the bounds of a column ruled out little; it asks only memory.
     weakness_of: Callable[[ColumnRead], Weakness] = lambda column: "random-order"

@@ -7,6 +7,7 @@ file or dataset, so that it shows the whole cost of a cold read.
 from __future__ import annotations
 
 import copy
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,6 +135,7 @@ class Read:
 
 def why_report(read: Read, story: Story) -> WhyReport:
     """Return the report on ``read``. ``story`` recorded the read."""
+    modules_loaded = len(sys.modules) - story.modules_before
     metrics, opening, lake = read.metrics, read.opening, read.lake
     fates = story.fates()
     columns = story.columns(fates)
@@ -150,6 +152,7 @@ def why_report(read: Read, story: Story) -> WhyReport:
             prices=prices_of(story, read, log),
             is_priced=_is_priced(story),
             time=time,
+            modules_loaded=modules_loaded,
             where=_where(story),
             weakness_of=lambda column: _weakness(story, column),
             columns=columns,

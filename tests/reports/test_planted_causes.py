@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -244,12 +245,22 @@ async def test_a_first_read_of_a_process_says_so(tmp_path: Path, monkeypatch: py
         time = counted_time(read, story, log)
         return {**time, "other_s": time["other_s"] + 0.2, "total_s": time["total_s"] + 0.2}
 
-    monkeypatch.setattr(why, "time_of", at_first)
+    def planned(story: why.Story, *plan: Any) -> None:
+        monkeypatch.setitem(sys.modules, "a_module_of_the_read", sys)
+        plan_of_story(story, *plan)
+
+    plan_of_story = why.Story._planned
     path = file()(tmp_path)
+    async with asyncpq.Session() as session, await session.open_file(path) as opened:
+        await opened.why(**KEY, layouts=False)  # loads modules, if this process has not yet
+    monkeypatch.setattr(why.Story, "_planned", planned)
+    monkeypatch.setattr(why, "time_of", at_first)
     async with asyncpq.Session() as session:
         opened = await session.open_file(path)
         document = (await opened.why(**KEY, layouts=False)).to_dict()
     check(document, "busy-python")
+    (busy,) = [cause for cause in document["causes"] if cause["id"] == "busy-python"]
+    assert "loaded after the opening: 1;" in busy["detail"]
     assert "cold-cache" not in {cause["id"] for cause in document["causes"]}  # 0.8 ms
 
 
