@@ -40,7 +40,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.cures import advice, snippets_for
 from asyncpq.reports.documents import Cause, Lint, Severity
 from asyncpq.reports.inspection import ChunkStops, FileLayout, encodings_of, load_layout, sorted_as, unreadable_columns
-from asyncpq.reports.lint_rules import RULES, Subject, listed, severity, unpriced
+from asyncpq.reports.lint_rules import RULES, Subject, listed, mean_text, severity, unpriced
 from asyncpq.reports.lookup_cost import (
     PAGE_ROWS,
     KeyZones,
@@ -480,7 +480,7 @@ def _of_lake(lake: LakeFacts, files: Sequence[Linted], column: str, read: float)
     opening = min(size, lake.first_bytes)  # of the first file, for its columns
     after = LookupCost(index.requests + 1 + max(1.0, data.requests), index.num_bytes + opening + data.num_bytes, 0.0)
     if before.requests > after.requests and not {f"keys({column})", f"blooms({column})"} & set(lake.tables):
-        detail = f"A lookup by {column} opens {num_files:,} files and reads data of {read:.1f}."
+        detail = f"A lookup by {column} opens {num_files:,} files and reads data of {mean_text(read)}."
         cure = advice("no-index", column)
         found.append(_cause(lake, "no-index", "no external index of the column", detail, cure, column, (before, after)))
     return found

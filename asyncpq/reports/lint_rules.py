@@ -161,9 +161,14 @@ def severity(share: float) -> Literal["high", "medium", "low"]:
     return "high" if share >= 0.4 else "medium" if share >= 0.15 else "low"
 
 
+def mean_text(number: float) -> str:
+    """Return a mean of counts as text with at most one digit after the point, such as ``2.5`` or ``12``."""
+    return f"{number:.1f}".removesuffix(".0")
+
+
 def cost_text(cost: LookupCost) -> str:
     """Return a cost as text: requests, bytes and seconds."""
-    return f"{cost.requests:.1f} requests and {cost.num_bytes:,.0f} bytes"
+    return f"{mean_text(cost.requests)} requests and {cost.num_bytes:,.0f} bytes"
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
@@ -280,7 +285,8 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
             subject.finding(
                 "no-bloom-filter",
                 "no Bloom filter of the lookup column, and rows are in the order of another one",
-                f"Statistics leave {subject.before.row_groups:.1f} of {len(subject.shape.groups)} row groups to a key.",
+                f"Statistics leave {mean_text(subject.before.row_groups)} of {len(subject.shape.groups)} row groups to "
+                "a key.",
                 advice("no-bloom-filter", subject.leaf.dotted),
                 after=Cured(shape=with_bloom_filters(subject.shape, subject.model.key)),
             )
@@ -289,8 +295,8 @@ def unsorted(subject: Subject) -> Iterator[Cause]:
             yield from findings
             return
     detail = (
-        f"Of {plural(len(subject.shape.groups), 'row group')}, statistics leave {subject.before.row_groups:.1f} to a "
-        f"lookup of one key, and data of {subject.before.groups:.1f} are read"
+        f"Of {plural(len(subject.shape.groups), 'row group')}, statistics leave {mean_text(subject.before.row_groups)} "
+        f"to a lookup of one key, which reads data of {mean_text(subject.before.groups)}"
         f"{', Bloom filters included' if has_blooms else ''}."
     )
     yield from subject.finding(

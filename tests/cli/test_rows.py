@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -46,6 +47,12 @@ def test_every_format_holds_the_rows(tmp_path: Path) -> None:
     assert text.decode() == ('"id","name","raw","tags"\n1,"a","0xff","[""x""]"\n2,,"0x","[]"\n3,"it\'s, ""b""",,\n')
     read = pa.csv.read_csv(io.BytesIO(text), convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
     assert read.column("id").to_pylist() == [1, 2, 3]
+
+
+def test_floats_in_csv_keep_their_sign(tmp_path: Path) -> None:
+    """docs/cli.md ("Values") says how they are written."""
+    values = pa.table({"x": [0.0, -0.0, 1.0, 0.1, math.nan, -math.inf]})
+    assert write(RowFormat.CSV, tmp_path / "a", values).split() == [b'"x"', b"0", b"-0", b"1", b"0.1", b"nan", b"-inf"]
 
 
 @pytest.mark.parametrize("format_", [one for one in RowFormat if one is not RowFormat.TABLE])

@@ -99,5 +99,6 @@ def test_severities(share: float, text: str) -> None:
 
 def test_texts() -> None:
     assert cost_text(LookupCost(2.25, 1234567.4, 0.1)) == "2.2 requests and 1,234,567 bytes"
+    assert cost_text(LookupCost(12.0, 0.0, 0.1)) == "12 requests and 0 bytes"
     assert listed(["a", "b"]) == "a, b"
     assert listed([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
