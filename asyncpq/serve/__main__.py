@@ -194,7 +194,9 @@ def _check(configuration: str) -> int:
         sys.stderr.write(f"asyncpq: {fault}\n")
     if faults:
         return 2
-    _print(f"Datasets that are open: {len(loaded.datasets)}; tokens whose rights fit them: {len(loaded.tokens)}.\n")
+    tokens = [token for token in loaded.tokens if token.sha256 is not None]
+    anonymous = ", and those of [anonymous]" if len(tokens) < len(loaded.tokens) else ""
+    _print(f"Datasets that are open: {len(loaded.datasets)}; tokens whose rights fit them: {len(tokens)}{anonymous}.\n")
     return 0
 
 

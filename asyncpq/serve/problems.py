@@ -16,16 +16,19 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from asyncpq.errors import (
+    AccessDeniedError,
     AsyncpqError,
     DeadlineExceededError,
     FormatError,
     InvalidOptionError,
     ObjectChangedError,
+    ObjectNotFoundError,
     QueryError,
     ResourceLimitError,
     StoreError,
     ThrottledError,
     TransportError,
+    UnsupportedFeatureError,
 )
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -45,6 +48,20 @@ _TITLES: Final = {
     503: "The store does not answer",
     504: "The time is over",
 }
+#: Of errors that the client did not cause, the first that fits: classes, status and what the client is told.
+_KINDS: Final[tuple[tuple[tuple[type[Exception], ...], int, str], ...]] = (
+    ((ThrottledError,), 503, "the store asks for fewer requests"),
+    ((TransportError,), 503, "the store cannot be reached, or answers with errors"),
+    ((ObjectChangedError,), 503, "an object was replaced while it was read"),
+    ((DeadlineExceededError, TimeoutError), 504, "the answer took too long"),
+    ((ResourceLimitError,), 413, "the read needs more than the service's limits of memory, elements or depth"),
+    ((ObjectNotFoundError,), 502, "an object of the dataset does not exist"),
+    ((AccessDeniedError,), 502, "the store refuses access to the dataset"),
+    ((StoreError,), 502, "a request to the store failed"),
+    ((UnsupportedFeatureError,), 502, "a file has a feature that the service does not support"),
+    ((FormatError,), 502, "a file of the dataset is damaged, or does not fit the others"),
+    ((Exception,), 500, "the service has a defect"),
+)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -120,23 +137,11 @@ def problem_of(error: Exception) -> Problem:
     """Convert any error to a :class:`Problem`, and log the details that the response must not contain."""
     if isinstance(error, Problem):
         return error
-    status = _status(error)
+    status, detail = next((status, detail) for kinds, status, detail in _KINDS if isinstance(error, kinds))
     number = f"urn:uuid:{uuid.uuid4()}"
     unknown = not isinstance(error, (AsyncpqError, TimeoutError))
     logger.error("%s: %s: %s", number, type(error).__name__, error, exc_info=error if unknown else None)
-    kind = (type(error).__doc__ or "").partition("\n")[0] if isinstance(error, AsyncpqError) else ""
     name = type(error).__name__ if isinstance(error, AsyncpqError) else None
     headers = {"retry-after": "1"} if status == 503 else {}
-    detail = kind or ("the answer took too long" if status == 504 else "the service has a defect")
     hint = "Report the instance to the operator of the service." if status in (500, 502) else None
     return Problem(status, detail, hint=hint, error=name, members={"instance": number}, headers=headers)
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, (ThrottledError, TransportError, ObjectChangedError)):
-        return 503
-    if isinstance(error, (DeadlineExceededError, TimeoutError)):
-        return 504
-    if isinstance(error, ResourceLimitError):
-        return 413
-    return 502 if isinstance(error, (StoreError, FormatError)) else 500

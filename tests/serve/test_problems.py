@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from asyncpq.errors import ColumnNotFoundError, ObjectChangedError, ResourceLimitError, ThrottledError
-from asyncpq.serve.problems import Problem, clients_errors, problem_of, wrong_request
+from asyncpq.serve.openapi import openapi_document
+from asyncpq.serve.problems import _KINDS, Problem, clients_errors, problem_of, wrong_request
 from tests.serve.services import client_of, configuration, write_lake
 
 
@@ -44,8 +45,16 @@ def test_other_errors_are_logged_under_their_instance(
         problem = problem_of(error)
     assert problem.status == status
     assert "bucket" not in problem.body.decode()
+    assert problem.document["detail"] != type(error).__doc__  # which is for programmers
     assert str(problem.document["instance"]) in caplog.text
     assert str(error) in caplog.text
+
+
+def test_openapi_and_the_page_list_each_status_of_an_error() -> None:
+    statuses = {str(status) for _, status, _ in _KINDS}
+    assert statuses <= set(openapi_document()["paths"]["/v1/{dataset}/scan"]["get"]["responses"])
+    page = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+    assert statuses <= set(re.findall(r"^\| (\d{3}) \|", page, re.MULTILINE))
 
 
 def test_a_problem_stays_what_it_is() -> None:
