@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -23,6 +24,7 @@ MAX_TUPLES: Final = 256  # keys of several columns
 MAX_TUPLE_VALUES: Final = 1024  # of all keys of several columns: each file of a dataset is compared with each of them
 MAX_KEY_COLUMNS: Final = 32
 MAX_VALUES: Final = 1 << 14  # lists, objects, members and escaped characters of a JSON body, beside the keys
+_MOST_DIGITS: Final = 20  # of whole numbers that are written with a point or an exponent
 _COUNTED_BYTES: Final = 64 << 10  # of a body at once, since Python's lock is held while they are counted
 MAX_PARAMETERS: Final = 64  # of a query string, beside the keys
 _ACCEPT_RANGES: Final = 64  # media ranges of a header Accept that count
@@ -71,6 +73,16 @@ class _Number(str):
     """A number in a JSON body, kept as the text in which it was written, so that no digit is lost."""
 
     __slots__ = ()
+
+
+def _number(text: str) -> _Number:
+    """Return a number with a point or an exponent; a whole one as its digits: 1.0 is an integer in JSON Schema."""
+    try:
+        value = Decimal(text)
+    except ArithmeticError:  # an exponent of 19 digits
+        return _Number(text)
+    is_whole = value.adjusted() < _MOST_DIGITS and value == value.to_integral_value()
+    return _Number(f"{value:.0f}" if is_whole else text)  # "-0" for -0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,7 +195,7 @@ def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
     if _has_more_values(body, MAX_VALUES + 4 * limits.keys):
         raise _wrong("the body has too many values", hint=f"Send at most {limits.keys} keys in one request.")
     try:
-        document = json.loads(body, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+        document = json.loads(body, parse_int=_Number, parse_float=_number, parse_constant=_Number)
     except (ValueError, RecursionError) as error:
         raise _wrong(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncpq.errors import InvalidOptionError
 from asyncpq.serve.access import Limits
 from asyncpq.serve.problems import Problem
 from asyncpq.serve.requests import FORMATS, RowsRequest, chosen_format, from_body, from_query
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "ok": pa.bool_(), "limit": pa.float64()})
+
+
+def plain(keys: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    return {
+        name: [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
+        for name, values in keys.items()
+    }
 
 
 def test_a_query_and_a_body_ask_the_same() -> None:
@@ -26,16 +36,39 @@ def test_a_query_and_a_body_ask_the_same() -> None:
     assert scan == body == RowsRequest(verb="scan", where="id > 1")
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("1.0", 1), ("2e3", 2000), ("-0.0", 0), ("9007199254740993.0", 2**53 + 1), ("9.223372036854775807e18", 2**63 - 1)],
+)
+def test_a_whole_number_is_a_key_of_integers_however_it_is_written(text: str, key: int) -> None:
+    """As in JSON Schema, and as ``lookup({"id": 1.0})`` takes it."""
+    body = f'{{"keys": {{"id": {text}, "limit": {text}}}, "limit": 3.0}}'
+    request = from_body("lookup", body.encode(), Limits())
+    keys = request.typed_keys(SCHEMA, Limits())
+    assert (plain(keys)["id"], request.limit) == ([key], 3)
+    assert repr(plain(keys)["limit"]) == repr([float(text)])
+
+
+@pytest.mark.parametrize(
+    "text", ["1.5", "1.00000000000000000001", "1e19", "1e999999999", f"1e{'9' * 30}", "-0.1", "1E-2"]
+)
+def test_any_other_number_is_no_key_of_integers(text: str) -> None:
+    request = from_body("lookup", f'{{"keys": {{"id": {text}}}}}'.encode(), Limits())
+    with pytest.raises(InvalidOptionError):
+        request.typed_keys(SCHEMA, Limits())
+
+
 def test_values_of_a_body_have_the_types_of_their_columns() -> None:
     body = {
         "keys": {"id": [1, "2", None], "name": ["1", "a", "b"], "ok": [True, "false", None], "limit": [1, 2.5, "3"]}
     }
     keys = from_body("lookup", json.dumps(body).encode(), Limits()).typed_keys(SCHEMA, Limits())
-    plain = {
-        name: [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
-        for name, values in keys.items()
+    assert plain(keys) == {
+        "id": [1, 2, None],
+        "name": ["1", "a", "b"],
+        "ok": [True, False, None],
+        "limit": [1.0, 2.5, 3.0],
     }
-    assert plain == {"id": [1, 2, None], "name": ["1", "a", "b"], "ok": [True, False, None], "limit": [1.0, 2.5, 3.0]}
 
 
 def test_a_large_integer_keeps_its_digits() -> None:
