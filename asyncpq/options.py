@@ -477,8 +477,10 @@ class SessionOptions:
             the store. Missing objects are remembered in memory only.
         cache_namespace: sessions share cached bytes only within one namespace, whatever their credentials are. None: a
             namespace made from the storage options and the identity of the credentials.
-        requests, retry, limits, read: how reads become requests (``requests``), when failed ones are sent again
-            (``retry``), memory and connections that the session may use (``limits``), and what reads check (``read``).
+        requests: how reads become requests.
+        retry: timeouts, and when failed requests are sent again.
+        limits: memory, connections and threads that the session may use.
+        read: what reads check, and how values come.
     """
 
     memory_cache_bytes: int = 256 * MIB
