@@ -9,7 +9,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir adlfs==2026.8.0 fsspec==2026.9.0 s3fs==2026.9.0
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  adlfs==2026.8.0 fsspec==2026.9.0 s3fs==2026.9.0
 cat > "$folder/use.py" <<'PYTHON'
 import asyncio
 import gc
@@ -32,7 +33,8 @@ asyncio.run(main())
 PYTHON
 for protocol in az s3; do
     "$folder/venv/bin/python" "$folder/use.py" "$protocol" > "$folder/$protocol.out" 2> "$folder/$protocol.err"
-    echo "$protocol: $(cat "$folder/$protocol.out"); $(grep -c 'Loop is not running' "$folder/$protocol.err" || true) lines of RuntimeError"
+    lines=$(grep -c 'Loop is not running' "$folder/$protocol.err" || true)
+    echo "$protocol: $(cat "$folder/$protocol.out"); $lines lines of RuntimeError"
 done
 [ "$(cat "$folder/az.out")" = kept ] || { echo "adlfs frees its filesystem now" >&2; exit 1; }
 grep -q "RuntimeError: Loop is not running" "$folder/az.err" || { echo "adlfs ends in silence now" >&2; exit 1; }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Delta 4.4.0 on Spark meets chdb (ClickHouse) 26.9.0: lists of structs are empty in tables with column mapping.
 #
-# Each ARRAY<STRUCT<...>> comes as [], without an error, whatever it holds: length() is 0, arrayJoin() has no rows. Lists of
-# texts, maps and structs of the same table are read well, and so is the same list in a table without the mapping.
+# Each ARRAY<STRUCT<...>> comes as [], without an error, whatever it holds: length() is 0, arrayJoin() has no rows.
+# Lists of texts, maps and structs of the same table are read well, and so is the same list in a table without the
+# mapping.
 # Expected: the values, as of deltalake 1.6.6 and DuckDB.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -40,7 +41,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 found = {}
 for name in ("plain", "mapped"):
-    right = QueryBuilder().register("t", DeltaTable(name)).execute("SELECT items FROM t").read_all()["items"].to_pylist()
+    table = QueryBuilder().register("t", DeltaTable(name)).execute("SELECT items FROM t").read_all()
+    right = table["items"].to_pylist()
     assert right == [[{"x": 1}, {"x": 2}]], right
     query = f"SELECT items, tags FROM deltaLakeLocal('{pathlib.Path(name).resolve()}')"
     found[name] = chdb.query(query, "JSONCompactEachRow").data().strip()

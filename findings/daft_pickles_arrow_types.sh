@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # daft 0.6.14: Arrow columns of types that it lacks become Python objects, and pickles in the Parquet files it writes.
 #
-# Dictionaries of texts, string views, float16, decimal32 and time32 are some of these types. from_arrow() gives the type
-# "Python" without a warning; write_parquet() stores each value's pickle as a BYTE_ARRAY, which no other reader
+# Dictionaries of texts, string views, float16, decimal32 and time32 are some of these types. from_arrow() gives the
+# type "Python" without a warning; write_parquet() stores each value's pickle as a BYTE_ARRAY, which no other reader
 # understands. So text that went through a categorical column of pandas or pyarrow is lost to the readers of the table.
 # Expected: the nearest type (a text), or an error that names the column.
 set -euo pipefail
@@ -28,5 +28,6 @@ columns = pq.read_table(path).to_pydict()
 print(columns)
 assert columns["plain"] == ["a", None, "b"]
 for name in ("dictionary", "view"):
-    assert isinstance(columns[name][0], bytes) and columns[name][0].endswith(b"a\x94."), f"{name} is stored otherwise now"
+    first = columns[name][0]
+    assert isinstance(first, bytes) and first.endswith(b"a\x94."), f"{name} is stored otherwise now"
 PYTHON

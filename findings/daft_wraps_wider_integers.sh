@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # daft 0.6.14: a table whose later files have wider integers reads as other numbers, without an error.
 #
-# The schema is that of the first file: int32. A later file has int64, as after a change of the column's type. daft casts
-# and keeps the low 32 bits: 2**40 becomes 0, 2**31 becomes -2**31. DuckDB 2.0.1, Polars 2.1.0 and pyarrow 26.0.1 refuse
-# the file and name the column or the value. A filter goes by the cut values as well.
+# The schema is that of the first file: int32. A later file has int64, as after a change of the column's type. daft
+# casts and keeps the low 32 bits: 2**40 becomes 0, 2**31 becomes -2**31. DuckDB 2.0.1, Polars 2.1.0 and pyarrow 26.0.1
+# refuse the file and name the column or the value. A filter goes by the cut values as well.
 # Expected: the wider type, or an error.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export DO_NOT_TRACK=true
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 daft==0.6.14 duckdb==2.0.1 polars==2.1.0
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 daft==0.6.14 duckdb==2.0.1 polars==2.1.0
 "$folder/venv/bin/python" - "$folder" <<'PYTHON'
 import os
 import sys

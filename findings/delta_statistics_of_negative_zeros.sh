@@ -50,7 +50,8 @@ for condition in ("x = 0.0", "x >= 0.0", "x + 0.0 * id = 0.0"):
         len(duck.execute(f"SELECT id FROM delta_scan('zeros') WHERE {condition}").fetchall()),
         polars.scan_delta("zeros").filter(polars.sql_expr(condition)).collect().height,
     )
-    print(f"{condition}: deltalake {counts[condition][0]}, DuckDB {counts[condition][1]}, Polars {counts[condition][2]}")
+    found = counts[condition]
+    print(f"{condition}: deltalake {found[0]}, DuckDB {found[1]}, Polars {found[2]}")
 assert list(counts.values()) == [(0, 0, 1), (0, 0, 1), (1, 1, 1)], counts
 PYTHON
 cd "$folder"

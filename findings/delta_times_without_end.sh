@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Delta 4.4.0 on Spark 4.1: a timestamp of 9999-12-31 is in the year 1816 in deltalake 1.6.6, and in 2262 in Polars 2.1.0.
+# Delta 4.4.0 on Spark 4.1: a timestamp of 9999-12-31 is in the year 1816 in deltalake 1.6.6, in 2262 in Polars 2.1.0.
 #
 # Spark writes timestamps as INT96 unless spark.sql.parquet.outputTimestampType says otherwise. Its readers make
-# nanoseconds of it, which end in 2262: deltalake lets them wrap, Polars takes the end for whatever is beyond. So the rows
-# that are valid without end are over, and what was valid until 1500 goes on until 2084. There is no error or warning; a
-# filter goes by the wrong times. The log has the right bounds of the file, in microseconds.
+# nanoseconds of it, which end in 2262: deltalake lets them wrap, Polars takes the end for whatever is beyond. So the
+# rows that are valid without end are over, and what was valid until 1500 goes on until 2084. There is no error or
+# warning; a filter goes by the wrong times. The log has the right bounds of the file, in microseconds.
 # Expected: the microseconds that the table's type has, as of DuckDB 1.5.5, or an error.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -51,13 +51,17 @@ duck.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
 duck.execute("SET TimeZone = 'UTC'")
 of_polars = polars.scan_delta("t").sort("id").collect()
 years = {
-    "deltalake": [time.year for time in query.execute("SELECT until FROM t ORDER BY id").read_all()["until"].to_pylist()],
+    "deltalake": [
+        time.year for time in query.execute("SELECT until FROM t ORDER BY id").read_all()["until"].to_pylist()
+    ],
     "Polars": of_polars["until"].dt.year().to_list(),
     "DuckDB": [year for (year,) in duck.execute("SELECT year(until) FROM delta_scan('t') ORDER BY id").fetchall()],
 }
 day = datetime.datetime(2030, 1, 1, tzinfo=datetime.timezone.utc)
 valid = {
-    "deltalake": query.execute("SELECT id FROM t WHERE until > TIMESTAMP '2030-01-01 00:00:00'").read_all()["id"].to_pylist(),
+    "deltalake": query.execute("SELECT id FROM t WHERE until > TIMESTAMP '2030-01-01 00:00:00'")
+    .read_all()["id"]
+    .to_pylist(),
     "Polars": polars.scan_delta("t").filter(polars.col("until") > day).sort("id").collect()["id"].to_list(),
     "DuckDB": [id_ for (id_,) in duck.execute("SELECT id FROM delta_scan('t') WHERE until > '2030-01-01'").fetchall()],
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Delta 4.4.0 on Spark meets DuckDB 1.5.5: the partition column of a table with column mapping is NULL in every row.
 #
-# Column mapping gives columns other names in files and in the log, so that they can be renamed later; here none is. DuckDB
-# shows the other columns well, but NULL for the partition's, and WHERE p = 'x' has no row. A table without the mapping
-# is read well.
+# Column mapping gives columns other names in files and in the log, so that they can be renamed later; here none is.
+# DuckDB shows the other columns well, but NULL for the partition's, and WHERE p = 'x' has no row. A table without the
+# mapping is read well.
 # Expected: the values, as of deltalake 1.6.6, which reads with the same kernel.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Iceberg 1.12.0 on Spark 4.1 meets DuckDB 1.5.5: after some deletes, DuckDB deletes other rows than those that were.
 #
-# The table is of format 3, whose deleted rows are bitmaps, one for a data file, several to a Puffin file. Its partitions
-# are changed, and rows are deleted before and after. Then DuckDB holds bitmaps against other data files of the table, in
-# one more often than in another, as the order of files is by chance: deleted rows are back, and rows that nobody deleted
-# are missing. As many are back as are missing, or about that. With the same deletes and the partitions as they were,
-# DuckDB was right in all of our trials.
+# The table is of format 3, whose deleted rows are bitmaps, one for a data file, several to a Puffin file. Its
+# partitions are changed, and rows are deleted before and after. Then DuckDB holds bitmaps against other data files of
+# the table, in one more often than in another, as the order of files is by chance: deleted rows are back, and rows that
+# nobody deleted are missing. As many are back as are missing, or about that. With the same deletes and the partitions
+# as they were, DuckDB was right in all of our trials.
 # Expected: the rows of Spark, as of pyiceberg 0.12.0 and Polars 2.1.0.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# DuckDB 2.0.1: Parquet files it writes from ARRAY columns with NULLs have too many values; pyarrow 26.0.1 cannot read them.
+# DuckDB 2.0.1: Parquet files of its ARRAY columns with NULLs have too many values; pyarrow 26.0.1 cannot read them.
 #
 # A row whose ARRAY is NULL has one entry among the levels of a list column. DuckDB writes one for each element that the
-# array would have had: the chunk counts 6 values where 5 are right. DuckDB and Polars 2.1.0 make the rows of it that went
-# in; pyarrow counts a list of more values than there are, and fails. LIST columns are written well.
+# array would have had: the chunk counts 6 values where 5 are right. DuckDB and Polars 2.1.0 make the rows of it that
+# went in; pyarrow counts a list of more values than there are, and fails. LIST columns are written well.
 # Expected: num_values 5, and a file that any reader can read.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0
 "$folder/venv/bin/python" - "$folder" <<'PYTHON'
 import sys
 

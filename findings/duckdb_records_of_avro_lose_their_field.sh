@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# DuckDB 2.0.1 and hyparquet 1.33.0 meet parquet-java 1.18.1: records of one field in a list, by its Avro writer, lose it.
+# DuckDB 2.0.1 and hyparquet 1.33.0 meet parquet-java 1.18.1: records of one field in lists of its Avro writer lose it.
 #
 # By default parquet-java's Avro writer gives lists two levels: a group LIST with a repeated group "array", which is the
-# record. LogicalTypes.md says that a repeated group of one field that is named "array", or as the list with "_tuple", is
-# the element. DuckDB and hyparquet read its field as the element: [{name: Ada}, {name: null}] is [Ada, null], so that a
-# query for a.name fails. With a second field it is a record to DuckDB. pyarrow, Polars and DataFusion see the records.
-# A repeated group without annotation, as parquet-protobuf writes by default, loses its one field in DuckDB, too.
+# record. LogicalTypes.md says that a repeated group of one field that is named "array", or as the list with "_tuple",
+# is the element. DuckDB and hyparquet read its field as the element: [{name: Ada}, {name: null}] is [Ada, null], so
+# that a query for a.name fails. With a second field it is a record to DuckDB. pyarrow, Polars and DataFusion see the
+# records. A repeated group without annotation, as parquet-protobuf writes by default, loses its one field in DuckDB,
+# too.
 # Expected: the records.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -61,7 +62,8 @@ public class Write {
     var schema = SchemaBuilder.record("row").fields().name("a").type().array().items(person).noDefault().endRecord();
     var ada = new GenericData.Record(person);
     ada.put("name", "Ada");
-    try (var writer = AvroParquetWriter.<GenericRecord>builder(new LocalOutputFile(Path.of(name))).withSchema(schema).build()) {
+    var file = new LocalOutputFile(Path.of(name));
+    try (var writer = AvroParquetWriter.<GenericRecord>builder(file).withSchema(schema).build()) {
       var row = new GenericData.Record(schema);
       row.put("a", List.of(ada, new GenericData.Record(person)));
       writer.write(row);
@@ -71,7 +73,8 @@ public class Write {
   public static void main(String[] arguments) throws Exception {
     avro("one.parquet", false);
     avro("two.parquet", true);
-    var schema = MessageTypeParser.parseMessageType("message row { repeated group a { optional binary name (UTF8); } }");
+    var schema = MessageTypeParser.parseMessageType(
+        "message row { repeated group a { optional binary name (UTF8); } }");
     var path = new LocalOutputFile(Path.of("bare.parquet"));
     try (var writer = ExampleParquetWriter.builder(path).withType(schema).build()) {
       var row = new SimpleGroup(schema);

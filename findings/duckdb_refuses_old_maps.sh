@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# DuckDB 2.0.1 refuses the old map of the format's own example, group (MAP_KEY_VALUE), with all other columns of the file.
+# DuckDB 2.0.1 refuses the old map of the format's own example, group (MAP_KEY_VALUE), with all columns of the file.
 #
-# LogicalTypes.md of the format: old writers annotate maps with MAP_KEY_VALUE instead of MAP, and a group with it that lies
-# in no MAP should be read as a map. DuckDB says that it "requires two children", also if only another column is asked for.
-# pyarrow 26.0.1, DataFusion 55.0.0 and Polars 2.1.0 read the map. parquet-java 1.10.1 writes the file here: it has converted
-# types alone, as the old files.
+# LogicalTypes.md of the format: old writers annotate maps with MAP_KEY_VALUE instead of MAP, and a group with it that
+# lies in no MAP should be read as a map. DuckDB says that it "requires two children", also if only another column is
+# asked for. pyarrow 26.0.1, DataFusion 55.0.0 and Polars 2.1.0 read the map. parquet-java 1.10.1 writes the file here:
+# it has converted types alone, as the old files.
 # Expected: the map, or at least the other columns.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -48,7 +48,8 @@ import org.apache.parquet.schema.MessageTypeParser;
 
 public class Write {
   public static void main(String[] arguments) throws Exception {
-    var schema = MessageTypeParser.parseMessageType("message row { required int32 n; optional group my_map (MAP_KEY_VALUE)"
+    var schema = MessageTypeParser.parseMessageType(
+        "message row { required int32 n; optional group my_map (MAP_KEY_VALUE)"
         + " { repeated group map { required binary key (UTF8); optional int32 value; } } }");
     try (var writer = ExampleParquetWriter.builder(new Path("map.parquet")).withType(schema).build()) {
       var row = new SimpleGroup(schema);

@@ -10,7 +10,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0
 "$folder/venv/bin/python" - "$folder" <<'PYTHON'
 import sys
 from decimal import Decimal

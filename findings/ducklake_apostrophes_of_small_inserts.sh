@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# DuckLake in DuckDB 1.5.5, catalog in SQLite: a text in a struct loses its apostrophes and backslashes, in small inserts.
+# DuckLake in DuckDB 1.5.5, catalog in SQLite: a text in a struct loses apostrophes and backslashes in small inserts.
 #
 # An insert of up to 10 rows goes into the catalog, not into a Parquet file, unless DATA_INLINING_ROW_LIMIT says
 # otherwise. SQLite has no structs: the row is a text there, and what is read back from it is other text: it's is its,
-# back\slash is backslash. ducklake_flush_inlined_data() then makes a file of that. The same row beside 10 others, or in a
-# catalog in a DuckDB file, stays as it is; so does a text outside of a struct.
+# back\slash is backslash. ducklake_flush_inlined_data() then makes a file of that. The same row beside 10 others, or in
+# a catalog in a DuckDB file, stays as it is; so does a text outside of a struct.
 # Expected: the same rows, however many are inserted at once.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -3,8 +3,8 @@
 #
 # Rows of small inserts wait in the catalog, where a HUGEINT is exact. ducklake_flush_inlined_data() writes them to a
 # Parquet file, where DuckDB has a DOUBLE for HUGEINT: 2^53 and 2^53 + 1 become one value. A read of the version before
-# the flush gives the rows of that file too, so what was distinct then is not any more. An insert of more than 10 rows is
-# rounded at once.
+# the flush gives the rows of that file too, so what was distinct then is not any more. An insert of more than 10 rows
+# is rounded at once.
 # Expected: decimal(38, 0), as DuckDB hands the type to Arrow, or an error; a version always has the same rows.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # fastparquet 2026.9.0: a date after 2262, such as 9999-12-31 for "no end", is read as one of the 19th century.
 #
-# A DATE counts days. fastparquet makes nanoseconds of them, and those of 9999-12-31 do not fit 64 bits: they wrap, without
-# an error or a warning, and a filter on the column goes by what came of it. The same dates as timestamps in microseconds
-# are read well, and pyarrow 26.0.1 makes days or seconds of the dates for pandas.
+# A DATE counts days. fastparquet makes nanoseconds of them, and those of 9999-12-31 do not fit 64 bits: they wrap,
+# without an error or a warning, and a filter on the column goes by what came of it. The same dates as timestamps in
+# microseconds are read well, and pyarrow 26.0.1 makes days or seconds of the dates for pandas.
 # Expected: another unit, as pandas has them, or an error.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 fastparquet==2026.9.0 pandas==3.1.1
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 fastparquet==2026.9.0 pandas==3.1.1
 "$folder/venv/bin/python" - "$folder/a.parquet" <<'PYTHON'
 import datetime
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fastparquet 2026.9.0: a timedelta column of pandas becomes a column of times of day, also where it has days or is negative.
+# fastparquet 2026.9.0: a timedelta column of pandas becomes one of times of day, also where it has days or is negative.
 #
 # Its own reader turns TIME back into durations, so the round trip hides it. To others 25 hours are no time of day:
 # pyarrow 26.0.1 shows 01:00:00 for them and 23:59:59 for minus one second, Polars 2.1.0 makes nulls of both, and DuckDB
@@ -9,7 +9,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 fastparquet==2026.9.0 pandas==3.1.1 duckdb==2.0.1 polars==2.1.0
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 fastparquet==2026.9.0 pandas==3.1.1 duckdb==2.0.1 polars==2.1.0
 "$folder/venv/bin/python" - "$folder/a.parquet" <<'PYTHON'
 import datetime
 import sys

@@ -8,7 +8,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 fastparquet==2026.9.0 pandas==3.1.1 duckdb==2.0.1
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 fastparquet==2026.9.0 pandas==3.1.1 duckdb==2.0.1
 "$folder/venv/bin/python" - "$folder/a.parquet" <<'PYTHON'
 import sys
 

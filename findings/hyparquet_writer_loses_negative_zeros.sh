@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # hyparquet-writer 0.17.0: -0.0 is stored as 0.0 where the writer chooses a dictionary, which it does unasked.
 #
-# Few different doubles in a column are written as a dictionary. The writer finds them with a Map of JavaScript, for which
-# the two zeros are one key, so that the first of them stands for both. With `encoding: 'PLAIN'` the signs are kept.
+# Few different doubles in a column are written as a dictionary. The writer finds them with a Map of JavaScript, for
+# which the two zeros are one key, so that the first of them stands for both. With `encoding: 'PLAIN'` the signs are
+# kept.
 # Expected: the doubles that were given, whatever the encoding.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pyiceberg 0.12.0: in a table of added Parquet files, a new column takes over the values of one that was renamed before.
+# pyiceberg 0.12.0: in a table of added Parquet files, a new column takes over the values of one that was renamed.
 #
 # add_files() makes files part of a table that have no field ids; a name mapping in the table's properties gives them
 # some. name becomes title, which keeps its values. Then somebody adds a column called name, as for a table that Iceberg
@@ -54,7 +54,13 @@ def titles(kind: str) -> list[str | None]:
 
 written, added = titles("written"), titles("added")
 for step, of_written, of_added in zip(
-    ("title, renamed", "title, beside a new name", "name, the new one", "name, in the first version", "title, name dropped"),
+    (
+        "title, renamed",
+        "title, beside a new name",
+        "name, the new one",
+        "name, in the first version",
+        "title, name dropped",
+    ),
     written,
     added,
     strict=True,

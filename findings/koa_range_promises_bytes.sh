@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # koa-range 0.3.0, which local-web-server 5.4.0 serves with: a range that ends after the file does is never completed.
 #
-# "bytes=0-65535" of a file of 20 bytes is valid, and means all of it (RFC 9110, 14.1.2). The answer says Content-Length:
-# 65536 and Content-Range: bytes 0-65535/20, and has 20 bytes: the client waits for the others, as long as it has
-# patience. So does one that reads a file block by block, at the last block.
+# "bytes=0-65535" of a file of 20 bytes is valid, and means all of it (RFC 9110, 14.1.2). The answer says
+# Content-Length: 65536 and Content-Range: bytes 0-65535/20, and has 20 bytes: the client waits for the others, as long
+# as it has patience. So does one that reads a file block by block, at the last block.
 # Expected: bytes 0-19/20, and Content-Length: 20.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -31,7 +31,9 @@ with moto.mock_aws():
         "put, If-Match": lambda: client.put_object(**old, Body=b"new", IfMatch='"another"'),
         "get, If-Match": lambda: client.get_object(**new, IfMatch='"another"'),
         "copy, If-None-Match": lambda: client.copy_object(**old, CopySource=new, IfNoneMatch="*"),
-        "copy, If-Match of the source": lambda: client.copy_object(**old, CopySource=new, CopySourceIfMatch='"another"'),
+        "copy, If-Match of the source": lambda: client.copy_object(
+            **old, CopySource=new, CopySourceIfMatch='"another"'
+        ),
     }
     seen = {}
     for name, call in calls.items():

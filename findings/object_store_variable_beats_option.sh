@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # obstore 0.12.1 and deltalake 1.6.6: a variable of the environment beats the endpoint that the program gives.
 #
-# AWS_ENDPOINT_URL_S3 is meant as a default for programs that say nothing. The object_store library that both are made of
-# takes it over an endpoint that was given by argument or storage_options=, so a program that is pointed to a store of its
-# own, say for tests, talks to that of the environment. AWS_ENDPOINT_URL does not beat the option.
+# AWS_ENDPOINT_URL_S3 is meant as a default for programs that say nothing. The object_store library that both are made
+# of takes it over an endpoint that was given by argument or storage_options=, so a program that is pointed to a store
+# of its own, say for tests, talks to that of the environment. AWS_ENDPOINT_URL does not beat the option.
 # AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true, which turns both off for Amazon's clients, changes nothing.
 # Expected: what a program says wins, as in boto3.
 set -euo pipefail
@@ -48,7 +48,9 @@ other, of_other, asked_other = serve()
 
 
 def by_obstore() -> None:
-    store = obstore.store.S3Store("bucket", endpoint=of_mine, client_options={"allow_http": True}, retry_config={"max_retries": 0})
+    store = obstore.store.S3Store(
+        "bucket", endpoint=of_mine, client_options={"allow_http": True}, retry_config={"max_retries": 0}
+    )
     obstore.head(store, "a")
 
 
@@ -58,7 +60,11 @@ def by_deltalake() -> None:
 
 
 seen = {}
-for variables in ({}, {"AWS_ENDPOINT_URL": of_other}, {"AWS_ENDPOINT_URL_S3": of_other, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}):
+for variables in (
+    {},
+    {"AWS_ENDPOINT_URL": of_other},
+    {"AWS_ENDPOINT_URL_S3": of_other, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"},
+):
     os.environ.update(variables)
     for call in (by_obstore, by_deltalake):
         asked_mine.clear(), asked_other.clear()
@@ -66,7 +72,8 @@ for variables in ({}, {"AWS_ENDPOINT_URL": of_other}, {"AWS_ENDPOINT_URL_S3": of
             call()
         except Exception:  # there is nothing at either store
             pass
-        seen[", ".join(variables) or "no variable", call.__name__[3:]] = "option's" if asked_mine else "variable's" if asked_other else "none"
+        endpoint = "option's" if asked_mine else "variable's" if asked_other else "none"
+        seen[", ".join(variables) or "no variable", call.__name__[3:]] = endpoint
     for name in variables:
         del os.environ[name]
 for (variables, library), store in seen.items():

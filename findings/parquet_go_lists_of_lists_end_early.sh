@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# parquet-go 0.32.0 meets parquet-java 1.18.1: of each inner list that its Avro writer wrote, only the first value is read.
+# parquet-go 0.32.0 meets parquet-java 1.18.1: of each inner list of its Avro writer, only the first value is read.
 #
-# By default parquet-java's Avro writer gives lists two levels, as the format's LogicalTypes.md keeps them for readers: the
-# list of lists [[1, 2, 3], [4, 5]] is a group LIST with a repeated group, itself a LIST, with repeated numbers. parquet-go
-# reads it as [1, 4], without an error, and of a list of maps the first entry of each map. pyarrow 26.0.1 reads it whole.
-# Lists of three levels, as pyarrow writes them, parquet-go reads whole.
+# By default parquet-java's Avro writer gives lists two levels, as the format's LogicalTypes.md keeps them for readers:
+# the list of lists [[1, 2, 3], [4, 5]] is a group LIST with a repeated group, itself a LIST, with repeated numbers.
+# parquet-go reads it as [1, 4], without an error, and of a list of maps the first entry of each map. pyarrow 26.0.1
+# reads it whole. Lists of three levels, as pyarrow writes them, parquet-go reads whole.
 # Expected: all values, or an error.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -54,7 +54,8 @@ public class Write {
     var list = "{\"type\": \"array\", \"items\": " + items + "}";
     var schema = new Schema.Parser()
         .parse("{\"type\": \"record\", \"name\": \"row\", \"fields\": [{\"name\": \"a\", \"type\": " + list + "}]}");
-    try (var writer = AvroParquetWriter.<GenericRecord>builder(new LocalOutputFile(Path.of(name))).withSchema(schema).build()) {
+    var file = new LocalOutputFile(Path.of(name));
+    try (var writer = AvroParquetWriter.<GenericRecord>builder(file).withSchema(schema).build()) {
       var row = new GenericData.Record(schema);
       row.put("a", value);
       writer.write(row);

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # parquet-java 1.18.1: an INTERVAL column is shown as nulls by pyarrow 26.0.1; DataFusion and Polars refuse its file.
 #
-# No logical type is an interval, only a converted type is. parquet-java writes both: the converted type INTERVAL, and the
-# logical type UNKNOWN, which says that all values are null. pyarrow believes this one: it shows nulls for
-# all values, and fails where they take more than one page. DataFusion 55.0.0 and Polars 2.1.0 read no column of the file.
+# No logical type is an interval, only a converted type is. parquet-java writes both: the converted type INTERVAL, and
+# the logical type UNKNOWN, which says that all values are null. pyarrow believes this one: it shows nulls for all
+# values, and fails where they take more than one page. DataFusion 55.0.0 and Polars 2.1.0 read no column of the file.
 # parquet-java itself reads the values.
 # Expected: as the format's LogicalTypes.md says, an interval is annotated by its converted type alone.
 set -euo pipefail
@@ -58,7 +58,8 @@ public class Write {
       try (var writer = ExampleParquetWriter.builder(path).withType(schema).withPageRowCountLimit(limit).build()) {
         for (int n = 0; n < 300; n++) {
           var row = new SimpleGroup(schema);
-          row.append("n", n).append("span", Binary.fromConstantByteArray(new byte[] {1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}));
+          row.append("n", n);
+          row.append("span", Binary.fromConstantByteArray(new byte[] {1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0}));
           writer.write(row);
         }
       }

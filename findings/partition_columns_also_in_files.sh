@@ -2,15 +2,16 @@
 # A folder x=1 with a file that has a column x of its own: three answers from three libraries, two of them from Polars.
 #
 # The values in the file are 5 and 6. Spark leaves such a column out; a hand that moves files into folders does not.
-# DuckDB 2.0.1 shows 1 for each row and lets the file's column vanish. Polars 2.1.0 does so where it is given the folder;
-# given a pattern for the same file, it shows 5 and 6. pyarrow 26.0.1 refuses to read if the types differ (int64 against
-# the int32 that it guesses from the path). So "x = 5" finds one row or none, without an error.
+# DuckDB 2.0.1 shows 1 for each row and lets the file's column vanish. Polars 2.1.0 does so where it is given the
+# folder; given a pattern for the same file, it shows 5 and 6. pyarrow 26.0.1 refuses to read if the types differ (int64
+# against the int32 that it guesses from the path). So "x = 5" finds one row or none, without an error.
 # Expected: one rule, or an error where the values differ.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 duckdb==2.0.1 polars==2.1.0
 "$folder/venv/bin/python" - "$folder/table" <<'PYTHON'
 import os
 import sys

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Polars 2.1.0 meets parquet-java 1.18.1: it refuses every file whose Avro writer was given a list of maps.
 #
-# By default parquet-java's Avro writer gives lists two levels: a list of maps is a group LIST with a repeated group MAP.
-# Polars says that a MAP must not be repeated, also if only another column is asked for. It reads a list of lists, which is
-# written the same way. LogicalTypes.md has the rules for such lists: their repeated field is the element. pyarrow 26.0.1,
-# DuckDB 2.0.1 and DataFusion 55.0.0 read the maps.
+# By default parquet-java's Avro writer gives lists two levels: a list of maps is a group LIST with a repeated group
+# MAP. Polars says that a MAP must not be repeated, also if only another column is asked for. It reads a list of lists,
+# which is written the same way. LogicalTypes.md has the rules for such lists: their repeated field is the element.
+# pyarrow 26.0.1, DuckDB 2.0.1 and DataFusion 55.0.0 read the maps.
 # Expected: the maps, or at least the other columns.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -55,7 +55,8 @@ public class Write {
   static void write(String name, Schema items, Object value) throws Exception {
     var schema = SchemaBuilder.record("row").fields().requiredInt("n")
         .name("a").type().array().items(items).noDefault().endRecord();
-    try (var writer = AvroParquetWriter.<GenericRecord>builder(new LocalOutputFile(Path.of(name))).withSchema(schema).build()) {
+    var file = new LocalOutputFile(Path.of(name));
+    try (var writer = AvroParquetWriter.<GenericRecord>builder(file).withSchema(schema).build()) {
       var row = new GenericData.Record(schema);
       row.put("n", 7);
       row.put("a", value);

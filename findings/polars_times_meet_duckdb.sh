@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Polars 2.1.0 meets DuckDB 2.0.1: a time of day in a file by Polars can be equal to a TIME, but not before or after one.
+# Polars 2.1.0 meets DuckDB 2.0.1: a time of day in a file by Polars can be equal to a TIME, not before or after one.
 #
 # Polars writes times with nanoseconds, and DuckDB reads them as TIME_NS. DuckDB compares TIME_NS with TIME where the
-# comparison is =, and refuses <, <=, >, >= and BETWEEN with a Binder Error that asks for a cast. Timestamps have no such
-# border: TIMESTAMP_NS compares with TIMESTAMP in all ways.
+# comparison is =, and refuses <, <=, >, >= and BETWEEN with a Binder Error that asks for a cast. Timestamps have no
+# such border: TIMESTAMP_NS compares with TIMESTAMP in all ways.
 # Expected: all comparisons, or none.
 set -euo pipefail
 folder=$(mktemp -d)

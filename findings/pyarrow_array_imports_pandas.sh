@@ -22,7 +22,10 @@ began = time.perf_counter()
 eval(sys.argv[1])
 took = time.perf_counter() - began
 loaded = [name for name in sys.modules if name.partition(".")[0] == "pandas" and name not in before]
-print(f"pyarrow {pa.__version__}: {sys.argv[1]} loads {len(loaded)} modules of pandas, in {took * 1000:.0f} ms; before: {len(before)}")
+print(
+    f"pyarrow {pa.__version__}: {sys.argv[1]} loads {len(loaded)} modules of pandas, in {took * 1000:.0f} ms; "
+    f"before: {len(before)}"
+)
 assert loaded or before, "pandas stays where it is now"
 PYTHON
 done

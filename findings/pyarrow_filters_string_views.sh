@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# DataFusion 55.0.0 meets pyarrow 26.0.1: pyarrow reads a file's copy by DataFusion, but cannot filter or sort its texts.
+# DataFusion 55.0.0 meets pyarrow 26.0.1: pyarrow reads a file's copy by DataFusion, but cannot filter or sort texts.
 #
 # DataFusion writes the texts as it reads them, with "string view" in the Arrow schema of the footer. pyarrow takes the
 # type from there, and has few kernels for it: filters= with ==, in, < or >, sort_by(), take(), join() and min_max() all
@@ -28,7 +28,8 @@ calls = {
     "take": lambda path: pq.read_table(path).take([0]),
     "min_max": lambda path: pc.min_max(pq.read_table(path)["x"]),
 }
-assert pq.ParquetFile(given).schema.column(0).logical_type.type == pq.ParquetFile(copy).schema.column(0).logical_type.type
+types = [pq.ParquetFile(path).schema.column(0).logical_type.type for path in (given, copy)]
+assert types[0] == types[1]
 failed = []
 for name, call in calls.items():
     call(given)

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # pyarrow 26.0.1 on S3 (moto 5.2.5): a file that is replaced while it is open gives rows of both versions, in one table.
 #
-# S3FileSystem asks for the size once, and for ranges then, without If-Match: which object answers, it never learns. Where
-# both versions have the same size, as those of numbers without compression have, the footer of one fits the pages of the
-# other. s3fs 2026.9.0 sends the ETag that it saw with each range, and fails.
+# S3FileSystem asks for the size once, and for ranges then, without If-Match: which object answers, it never learns.
+# Where both versions have the same size, as those of numbers without compression have, the footer of one fits the pages
+# of the other. s3fs 2026.9.0 sends the ETag that it saw with each range, and fails.
 # Expected: an error, as each response has the ETag.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir pyarrow==26.0.1 'moto[s3,server]==5.2.5' boto3==1.43.117 s3fs==2026.9.0
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+  pyarrow==26.0.1 'moto[s3,server]==5.2.5' boto3==1.43.117 s3fs==2026.9.0
 "$folder/venv/bin/python" - <<'PYTHON'
 import io
 import logging
@@ -17,7 +18,8 @@ import os
 
 for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
-os.environ.update(AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_DEFAULT_REGION="us-east-1", AWS_CONFIG_FILE=os.devnull)
+os.environ.update(AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+os.environ.update(AWS_DEFAULT_REGION="us-east-1", AWS_CONFIG_FILE=os.devnull)
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq

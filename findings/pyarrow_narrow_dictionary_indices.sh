@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pyarrow 26.0.1: it writes a file of two dictionary chunks with int8 indices that it cannot read again; DuckDB 1.4.1 can.
+# pyarrow 26.0.1 writes a file of two dictionary chunks with int8 indices that it cannot read again; DuckDB 1.4.1 can.
 #
 # Each dictionary has 100 values, so int8 indices hold them. In one row group the file has one dictionary of 200 values,
 # while the stored Arrow schema still says int8: reading fails with "not in range".

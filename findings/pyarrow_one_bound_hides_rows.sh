@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # pyarrow 26.0.1: is_nan(x) finds no NaN beside 1.0, and x.isin([0.0]) no 0.0 beside -0.0, in files with statistics.
 #
-# Where the least and the greatest value of a row group are equal, a dataset takes the column for that one value. Writers
-# leave NaN out of statistics, and 0.0 equals -0.0, so there may be others. The same filter of the same rows in memory,
-# or in a file without statistics, finds them. read_table(filters=...) is a dataset, too.
+# Where the least and the greatest value of a row group are equal, a dataset takes the column for that one value.
+# Writers leave NaN out of statistics, and 0.0 equals -0.0, so there may be others. The same filter of the same rows in
+# memory, or in a file without statistics, finds them. read_table(filters=...) is a dataset, too.
 # Expected: the rows that the filter finds in memory.
 set -euo pipefail
 folder=$(mktemp -d)

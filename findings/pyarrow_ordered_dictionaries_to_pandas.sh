@@ -2,7 +2,8 @@
 # pyarrow 26.0.1: a chunked array of ordered dictionaries becomes one ordered pandas Categorical whose order is wrong.
 #
 # Each chunk has its own dictionary, in the order low < mid < high as far as it has them. to_pandas() appends what later
-# chunks add, keeps ordered=True, and says high < mid: comparisons and sorting in pandas are then wrong, without an error.
+# chunks add, keeps ordered=True, and says high < mid: comparisons and sorting in pandas are then wrong, without an
+# error.
 # Expected: an error, or categories without an order.
 set -euo pipefail
 folder=$(mktemp -d)

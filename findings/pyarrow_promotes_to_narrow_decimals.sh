@@ -2,8 +2,8 @@
 # pyarrow 26.0.1: permissive promotion of int32, int64 or uint64 and a decimal chooses a type its cast refuses.
 #
 # unify_schemas(promote_options="permissive") counts one digit too few for every integer but 8-bit ones: int32 and
-# decimal128(9, 2) become decimal128(11, 2), where the cast of any int32, even of 1, asks for 12. concat_tables then fails
-# for all values. A decimal beside a float column becomes float, and loses digits without a word.
+# decimal128(9, 2) become decimal128(11, 2), where the cast of any int32, even of 1, asks for 12. concat_tables then
+# fails for all values. A decimal beside a float column becomes float, and loses digits without a word.
 # Expected: decimal128(12, 2), and double or an error for the float, as numbers keep their digits in promotions of
 # integers (int32 and float become double).
 set -euo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# pyarrow 26.0.1: a UUID column in Parquet cannot be filtered, and the way round works only for files without statistics.
+# pyarrow 26.0.1: a UUID column in Parquet cannot be filtered; the way round works only for files without statistics.
 #
-# Columns of the Parquet type UUID are read as arrow.uuid, which has no kernel for ==; a scalar of the same type does not
-# help. To cast the column to binary(16) in the filter does, in memory and for a file without statistics. With them, as
-# they are written by default, pyarrow puts their bounds as "x >= ..." beside the filter, without the cast, and fails.
-# Sorting and grouping by such a column fail as well. DuckDB 2.0.1 filters it.
+# Columns of the Parquet type UUID are read as arrow.uuid, which has no kernel for ==; a scalar of the same type does
+# not help. To cast the column to binary(16) in the filter does, in memory and for a file without statistics. With them,
+# as they are written by default, pyarrow puts their bounds as "x >= ..." beside the filter, without the cast, and
+# fails. Sorting and grouping by such a column fail as well. DuckDB 2.0.1 filters it.
 # Expected: == on a key works.
 set -euo pipefail
 folder=$(mktemp -d)

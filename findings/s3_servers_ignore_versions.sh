@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # s3rver 3.7.1 and hadro 0.7.1: a GET that names a version gets the current object, whatever the version is.
 #
-# Servers without versioning take no notice of ?versionId=: they answer 200 with the current bytes, and name no version in
-# the answer. So boto3 returns other rows than those that the version's owner pinned, without an error, where an object
-# was moved from AWS to such a server. moto 5.2.5 answers NoSuchVersion, as AWS does.
+# Servers without versioning take no notice of ?versionId=: they answer 200 with the current bytes, and name no version
+# in the answer. So boto3 returns other rows than those that the version's owner pinned, without an error, where an
+# object was moved from AWS to such a server. moto 5.2.5 answers NoSuchVersion, as AWS does.
 # Expected: that error, or NotImplemented.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -18,10 +18,12 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 mkdir -p "$folder/hadro/bucket" "$folder/s3rver"
 printf current > "$folder/hadro/bucket/key"
 hadro_port=$(free_port)
-"$folder/venv/bin/hadro" "$folder/hadro" --port "$hadro_port" --access-key S3RVER --secret-key S3RVER > "$folder/hadro.log" 2>&1 &
+"$folder/venv/bin/hadro" "$folder/hadro" --port "$hadro_port" --access-key S3RVER --secret-key S3RVER \
+    > "$folder/hadro.log" 2>&1 &
 servers+=($!)
 s3rver_port=$(free_port)
-NODE_OPTIONS=--openssl-legacy-provider "$folder/node_modules/.bin/s3rver" -d "$folder/s3rver" -a 127.0.0.1 -p "$s3rver_port" \
+NODE_OPTIONS=--openssl-legacy-provider "$folder/node_modules/.bin/s3rver" \
+    -d "$folder/s3rver" -a 127.0.0.1 -p "$s3rver_port" \
     --configure-bucket bucket > "$folder/s3rver.log" 2>&1 &
 servers+=($!)
 moto_port=$(free_port)

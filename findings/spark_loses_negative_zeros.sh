@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Spark 4.3.0 writes 1,000 rows of -0.0 and finds none of them where x = 0.0, x >= 0.0 or x IN (0.0, 5.0).
 #
-# To Spark the zeros are equal: asked of the frame before it is written, each condition has 1,000 rows, and so has
-# x + 0.0 = 0.0 of the file, which is not pushed down, and x = 0.0 with filterPushdown off. Pushed down, the condition is
+# To Spark the zeros are equal: asked of the frame before it is written, each condition has 1,000 rows, and so has x +
+# 0.0 = 0.0 of the file, which is not pushed down, and x = 0.0 with filterPushdown off. Pushed down, the condition is
 # held against the values of the column's dictionary, where 0.0 and -0.0 differ, and the row group is left out.
 # Expected: the same rows, pushed down or not.
 set -euo pipefail

@@ -2,8 +2,8 @@
 # sshfs 2026.8.0: cat_file(start=, end=) and cat_ranges() give the whole file for every part.
 #
 # fsspec's interface has both for reading parts: "start, end: Bytes limits of the read". SSHFileSystem takes the two and
-# does not look at them, so 4 bytes asked for at the end of a file are all of it. open(), seek() and read() give the part,
-# and so does the sftp filesystem of fsspec itself, of the same server.
+# does not look at them, so 4 bytes asked for at the end of a file are all of it. open(), seek() and read() give the
+# part, and so does the sftp filesystem of fsspec itself, of the same server.
 # Expected: the bytes that were asked for.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Starlette 1.10.0: GZipMiddleware leaves a file's strong ETag beside other bytes, so resumed downloads are damaged.
 #
-# A strong ETag names bytes: compressed and plain ones must have different ETags (RFC 9110, 8.8.3.3), and nginx and Apache
-# change theirs. StaticFiles behind GZipMiddleware sends one ETag for both, and compresses whole files but not ranges. A
-# download that breaks off within the compressed file, and is resumed with If-Range, gets the rest of the plain file.
+# A strong ETag names bytes: compressed and plain ones must have different ETags (RFC 9110, 8.8.3.3), and nginx and
+# Apache change theirs. StaticFiles behind GZipMiddleware sends one ETag for both, and compresses whole files but not
+# ranges. A download that breaks off within the compressed file, and is resumed with If-Range, gets the rest of the
+# plain file.
 # Expected: another ETag, or a weak one, beside Content-Encoding: gzip; then the answer to the second request is 200.
 set -euo pipefail
 folder=$(mktemp -d)
@@ -39,7 +40,8 @@ async def main() -> None:
             rest = b"".join([part async for part in second.aiter_raw()])
     print("ETag of the compressed file:", first.headers["ETag"], "of the plain one:", plain.headers["ETag"])
     print("the rest:", second.status_code, second.headers.get("Content-Range"), rest[:12])
-    assert first.headers["ETag"] == plain.headers["ETag"] and not first.headers["ETag"].startswith("W/"), "they differ now"
+    etag = first.headers["ETag"]
+    assert etag == plain.headers["ETag"] and not etag.startswith("W/"), "they differ now"
     assert second.status_code == 206 and rest == stored[1000:], "another rest now"
     try:
         zlib.decompress(compressed[:1000] + rest, 31)

@@ -3,8 +3,8 @@
 #
 # "If the selected representation is shorter than the specified suffix-length, the entire representation is used" (RFC
 # 9110, 14.1.2): so readers fetch a footer of unknown length, in one request. express.static and Flask's
-# send_from_directory (send, Werkzeug) call the range unsatisfiable, and Twisted's static.File fails on a negative number.
-# All three send the last bytes of larger files. Starlette 1.10.0 sends the whole small file.
+# send_from_directory (send, Werkzeug) call the range unsatisfiable, and Twisted's static.File fails on a negative
+# number. All three send the last bytes of larger files. Starlette 1.10.0 sends the whole small file.
 # Expected: 206 and all 1,000 bytes.
 set -euo pipefail
 folder=$(mktemp -d)

@@ -3,8 +3,9 @@
 #
 # If-Range says: send the rest only if the file still has this ETag, else all of it with status 200 (RFC 9110, 13.1.5:
 # "MUST ignore the Range header field if the If-Range condition evaluates as false"). aiohttp sends ETags with static
-# files and heeds only dates in If-Range; Sanic sends Last-Modified and heeds nothing. Both answer 206 with a part of the
-# new file. A client that resumes by the book appends it to the beginning of the old one. Starlette 1.10.0 answers 200.
+# files and heeds only dates in If-Range; Sanic sends Last-Modified and heeds nothing. Both answer 206 with a part of
+# the new file. A client that resumes by the book appends it to the beginning of the old one. Starlette 1.10.0 answers
+# 200.
 # Expected: 200 and the whole new file.
 set -euo pipefail
 folder=$(mktemp -d)
