@@ -75,6 +75,7 @@ def main(folder):
 
     flat, large, nested = "SELECT * FROM flat", "SELECT * FROM large", "SELECT * FROM nested"
     v2 = {"PARQUET_VERSION": "V2"}
+    indexed = {"WRITE_PAGE_INDEX": "true", "DATA_PAGE_SIZE_LIMIT": 1024}
     rows.run(
         "duckdb",
         duckdb.__version__,
@@ -90,10 +91,15 @@ def main(folder):
             ("flat-v2", write(flat, **v2)),
             ("flat-v2-no_dictionary", write(flat, DICTIONARY_SIZE_LIMIT=1, **v2)),
             ("flat-v2-small_dictionary", write(flat, STRING_DICTIONARY_PAGE_SIZE_LIMIT=64, **v2)),
+            ("flat-indexes", write(flat, **indexed)),
+            ("flat-v2-indexes-no_dictionary", write(flat, DICTIONARY_SIZE_LIMIT=1, **indexed, **v2)),
             ("large-groups", write(large, ROW_GROUP_SIZE=2048)),
+            ("large-groups-indexes", write(large, ROW_GROUP_SIZE=2048, **indexed)),
             ("large-groups-v2-zstd", write(large, ROW_GROUP_SIZE=2048, CODEC="ZSTD", **v2)),
             ("large-one_group", write(large, ROW_GROUP_SIZE=100000)),
             ("nested-defaults", write(nested)),
+            ("nested-indexes", write(nested, **indexed)),
+            ("nested-v2-indexes", write(nested, **indexed, **v2)),
             ("nested-v2-zstd", write(nested, CODEC="ZSTD", **v2)),
             ("nested-no_dictionary", write(nested, DICTIONARY_SIZE_LIMIT=1)),
             ("empty", write(flat + " WHERE n < 0")),
