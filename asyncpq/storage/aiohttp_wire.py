@@ -28,6 +28,7 @@ from asyncpq.storage.wire import (
     no_connection,
     no_http,
     no_tls,
+    proxy_refused,
     read_body,
 )
 
@@ -194,8 +195,11 @@ def aiohttp_failure(
         return no_tls(name, error.os_error, request)
     if isinstance(error, aiohttp.ClientSSLError):
         return no_tls(name, error, request)
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return proxy_refused(request, error.status)
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
         return no_http(request, name)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return no_connection(name, error.os_error, request, error.host, tls=tls)
+        to_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
+        return no_connection(name, error.os_error, request, error.host, tls=tls, to_proxy=to_proxy)
     return connection_failure(error, request, tls=tls)

@@ -617,7 +617,7 @@ class _HttpGet:
         retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
         code, message = parse_error(body)
         error = error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
-        if isinstance(error, AccessDeniedError) and code != "InvalidObjectState":  # no storage_options of S3 help
+        if isinstance(error, AccessDeniedError) and status != 407 and code != "InvalidObjectState":  # of S3, or a proxy
             error.hint = _SIGNED_HINT if code else self._stored.denied_hint
         elif isinstance(error, InvalidResponseError) and 300 <= status < 400:
             error.hint = "Report it to the server's operator."

@@ -78,6 +78,7 @@ _CREDENTIALS_HINT = Hint(
     "Check the credentials of --profile or the environment: `asyncpq doctor URL` says where they came from.",
 )
 
+_PROXY_HINT = "Put them into the proxy's url in HTTP_PROXY and HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT."
 _CLOCK_HINT = "Set this host's clock: it is too far from the store's, which refuses the signature's time."
 _ARCHIVED_HINT = "The object is archived (S3 Glacier): restore it first, with RestoreObject, and read it then."
 
@@ -516,9 +517,10 @@ def error_for(
             byte_range=where,
             hint="Check that the file is complete: its metadata name bytes that it does not have.",
         )
-    if code in _CREDENTIALS:
-        hint = _CLOCK_HINT if code == "RequestTimeTooSkewed" else _CREDENTIALS_HINT
-        return CredentialsError(f"the store refused the credentials: {reason}", url=url, hint=hint)
+    if code in _CREDENTIALS or status == 407:
+        refused_by = "proxy" if status == 407 else "store"  # also where the proxy has got none
+        hint = _PROXY_HINT if status == 407 else _CLOCK_HINT if code == "RequestTimeTooSkewed" else _CREDENTIALS_HINT
+        return CredentialsError(f"the {refused_by} refused the credentials: {reason}", url=url, hint=hint)
     if code in THROTTLES or status == 429 or (status == 503 and code in ("", "ServiceUnavailable")):
         throttled = ThrottledError(f"the store asks to slow down: {reason}", url=url, byte_range=where)
         return RetryableError(throttled, retry_after_s=retry_after_s)

@@ -6,17 +6,26 @@ neither aiohttp nor yarl: importing them takes 0.07 s.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
-from asyncpq.errors import AsyncpqError, Hint, InvalidOptionError, InvalidResponseError, StoreError, TransportError
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    Hint,
+    InvalidOptionError,
+    InvalidResponseError,
+    StoreError,
+    TransportError,
+)
 from asyncpq.records import NamedTuple
 from asyncpq.storage.base import closed_store
 from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, NoTlsError, ProtocolError, Receiver, TlsExpectedError
-from asyncpq.storage.response_checks import RangeRequest, is_s3, other_scheme
-from asyncpq.storage.retries import RetryableError
+from asyncpq.storage.response_checks import RangeRequest, error_for, is_s3, other_scheme
+from asyncpq.storage.retries import RETRYABLE_STATUSES, RetryableError
 
 DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}
 
@@ -138,6 +147,29 @@ def no_http(request: RangeRequest, detail: str, *, tls_expected: bool = False) -
     return InvalidResponseError(f"the server's response is not valid HTTP: {detail}", url=request.url, hint=hint)
 
 
+_CHECK_PROXY = "Check the proxy that HTTP_PROXY or HTTPS_PROXY names, or name the host in NO_PROXY."
+
+
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+_UNUSED_PROXY = Hint(
+    ' The proxy of the environment is used with client_kwargs={"trust_env": True} in the url\'s storage_options.',
+    " The command line does not use the environment's proxy for urls of http.",
+)
+
+
+def proxy_refused(request: RangeRequest, status: int) -> AsyncpqError | RetryableError:
+    """Return the error for a response of a proxy to CONNECT, which opens a tunnel to a server."""
+    message = f"the proxy of the environment does not connect to the server (status {status})"
+    if status == 407:
+        return error_for(request, status, "")
+    if status == 429 or status in RETRYABLE_STATUSES:
+        return RetryableError(
+            TransportError(message, url=request.url, byte_range=request.byte_range, hint=_CHECK_PROXY)
+        )
+    hint = "Let the proxy connect to the url's host and port, or name the host in NO_PROXY."
+    return AccessDeniedError(message, url=request.url, hint=hint)
+
+
 #: Errors of name resolution for a host that does not exist; others are retried.
 _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
@@ -158,7 +190,13 @@ def connection_failure(
 
 
 def no_connection(
-    error_name: str, cause: Exception, request: RangeRequest, host: str, *, tls: bool | None = None
+    error_name: str,
+    cause: Exception,
+    request: RangeRequest,
+    host: str,
+    *,
+    tls: bool | None = None,
+    to_proxy: bool = False,
 ) -> AsyncpqError | RetryableError:
     """Return the error for a connection that could not be made: ``error_name`` is the exception's class, ``cause`` what
     caused it, and ``tls`` is that of :func:`connection_failure`."""
@@ -167,11 +205,16 @@ def no_connection(
         f"the connection failed ({error_name}{detail})", url=request.url, byte_range=request.byte_range
     )
     check = "Check the host and port of the url."
-    if is_s3(request):
+    if to_proxy:
+        check = _CHECK_PROXY
+    elif is_s3(request):
         check = Hint(
             "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3.",
             "Check --endpoint-url and --region, and what the environment sets: `asyncpq doctor URL` shows it.",
         )
+    elif host and any(os.environ.get(name) for name in _PROXY_VARIABLES):
+        check += _UNUSED_PROXY
+        failure.hint = check  # of a connection that times out, too: the way to the host may lead through the proxy
     if isinstance(cause, socket.gaierror) and cause.errno in _UNKNOWN_HOST:
         failure.message = f"the host {host} is unknown: {failure.message}"
         failure.hint = check

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from asyncpq.errors import InvalidResponseError
+from asyncpq.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    Hint,
+    InvalidResponseError,
+    StoreError,
+    TransportError,
+    command_words,
+)
+from asyncpq.storage.base import Store
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
 DATA = bytes(range(256)) * 4
@@ -87,3 +97,95 @@ async def test_proxies_of_the_environment_are_asked_by_aiohttp(monkeypatch: pyte
         assert (await stored.fetch_range(20, 30, context=new_context())).data == DATA[20:30]
         await store.close()
     assert requests[0].startswith(b"GET http://elsewhere.example/file HTTP/1.1\r\n")
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port at which nothing listens, held so that no server of another test gets it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield int(bound.getsockname()[1])
+
+
+def proxied(kind: str) -> tuple[Store, str]:
+    """Return a store that goes through the environment's proxies, and a url of it that only a tunnel reaches."""
+    if kind == "https":
+        return open_test_store("http", {"client_kwargs": {"trust_env": True}}, FAST_RETRIES), "https://a.example/file"
+    options = {"endpoint_url": "https://a.example", "key": "k", "secret": "s", "client_kwargs": {"region_name": "eu"}}
+    return open_test_store("s3", options, FAST_RETRIES), "s3://bucket/file"
+
+
+@pytest.mark.parametrize("kind", ["https", "s3"])
+@pytest.mark.parametrize(
+    ("status", "error", "message", "hint", "sent"),
+    [
+        (
+            407,
+            CredentialsError,
+            r"the proxy refused the credentials: .*\(status 407\)",
+            "http://USER:PASSWORD@HOST:PORT",
+            1,
+        ),
+        (403, AccessDeniedError, r"does not connect to the server \(status 403\)", "Let the proxy connect", 1),
+        (302, AccessDeniedError, r"does not connect to the server \(status 302\)", "Let the proxy connect", 1),
+        (503, TransportError, r"does not connect to the server \(status 503\)", "Check the proxy", 4),
+    ],
+)
+async def test_a_proxy_that_opens_no_tunnel_is_named(
+    kind: str, status: int, error: type[StoreError], message: str, hint: str, sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with answering(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status) as (url, requests):
+        monkeypatch.setenv("https_proxy", url.partition("/folder")[0])
+        monkeypatch.setenv("no_proxy", "")
+        store, target = proxied(kind)
+        stored = await store.open_object(target)
+        with pytest.raises(error, match=message) as caught:
+            await stored.fetch_range(20, 30, context=new_context())
+        await store.close()
+    assert hint in (caught.value.hint or "")
+    assert len(requests) == sent
+    assert all(line.startswith(b"CONNECT a.example:443 ") for line in requests)
+
+
+async def test_a_proxy_that_asks_for_a_password_before_it_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n") as (url, _):
+        monkeypatch.setenv("http_proxy", url.partition("/folder")[0])
+        store = open_test_store("http", {"client_kwargs": {"trust_env": True}}, FAST_RETRIES)
+        stored = await store.open_object("http://a.example/file")
+        with pytest.raises(CredentialsError, match="the proxy refused the credentials") as caught:
+            await stored.fetch_range(20, 30, context=new_context())
+        await store.close()
+    assert "HTTP_PROXY" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["https", "s3"])
+async def test_a_proxy_that_does_not_listen_is_not_taken_for_the_server(
+    kind: str, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{closed_port}")
+    monkeypatch.setenv("no_proxy", "")
+    store, target = proxied(kind)
+    stored = await store.open_object(target)
+    with pytest.raises(TransportError) as caught:
+        await stored.fetch_range(20, 30, context=new_context())
+    await store.close()
+    assert "Check the proxy that HTTP_PROXY or HTTPS_PROXY names" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_host_that_cannot_be_reached_without_the_proxy(
+    named: bool, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    if named:
+        monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    store = open_test_store("http", {}, FAST_RETRIES)
+    stored = await store.open_object(f"http://127.0.0.1:{closed_port}/file")
+    with pytest.raises(TransportError) as caught:
+        await stored.fetch_range(20, 30, context=new_context())
+    await store.close()
+    hint = caught.value.hint or ""
+    assert ('{"trust_env": True}' in hint) is named
+    assert isinstance(hint, Hint) is named
+    assert "trust_env" not in command_words(hint)

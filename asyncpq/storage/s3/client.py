@@ -466,7 +466,7 @@ def explain(error: Exception, request: RangeRequest, denied_hint: str) -> Asyncp
     sent = getattr(error, "kwargs", {}).get("error")
     if isinstance(sent, RedirectedError):
         return redirected(request, sent.location)
-    if isinstance(sent, aiohttp.ClientConnectorError):
+    if isinstance(sent, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
         return aiohttp_failure(sent, request)
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
         message = f"the connection failed ({type(error).__name__})"
