@@ -269,8 +269,9 @@ class ObjectChangedError(StoreError):
 
     is_gone: bool = False
 
-    default_hint: ClassVar[str | None] = Hint(
-        "Open it again, or call await file.refresh(), to read the new version.", "Repeat the command."
+    default_hint: ClassVar[str | None] = (
+        Hint("Open it again, or call await file.refresh(), to read the new version.", "Repeat the command.")
+        + " If that fails too, a cache on the way has parts of two versions: it must be purged."
     )
 
 

@@ -56,6 +56,7 @@ from asyncpq.storage.base import (
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.response_checks import (
     COMPARED,
+    PAST_CACHES,
     SIZE_FIRST,
     UNKNOWN_SIZE,
     ExpectedBody,
@@ -573,17 +574,23 @@ class _HttpGet:
         self._remembered = remembered
         self._accepted = False
         self._conditional = True  # If-Match is sent
+        self._past_caches = False  # Cache-Control is sent
         self.host: str = target.url.authority
         self._traits = stored.traits[self.host]
 
     def prepare(self, context: RequestContext) -> None:
         """Return None, since no other request has to come first."""
+        self._past_caches = self._traits.past_caches is True
+        if self._past_caches:
+            context.metrics.fall_back(PAST_CACHES)
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         stored, request = self._stored, self.request
         headers = dict(stored.headers) if self._target.own else {}
         if self.ranged:
             headers["Range"] = request.header
+            if self._past_caches:
+                headers["Cache-Control"] = "no-cache"
         etag = strong_etag(request.pin)
         self._conditional = self._conditional and self._traits.if_match is not False
         if etag is not None and self._conditional:
@@ -603,7 +610,13 @@ class _HttpGet:
         if status == 200 and "etag" not in headers and "xml" in headers.get("content-type", ""):
             return None  # an error document with status 200, such as a late SlowDown of S3
         self._accepted = True
-        expected = check_range_response(self.request, status, headers, small_body_bytes=SMALL_BODY_BYTES)
+        try:
+            expected = check_range_response(self.request, status, headers, small_body_bytes=SMALL_BODY_BYTES)
+        except RangeIgnoredError:
+            if status == 200 and self._traits.cache_is_passed(headers, asked=self._past_caches):
+                error = InvalidResponseError("a cache sent the whole object instead of a range", url=self.request.url)
+                raise RetryableError(error, at_once=True) from None
+            raise
         if self._traits.if_match is None and strong_etag(self.request.pin) is not None:
             self._traits.learn_if_match(sent=self._conditional)
         return expected

@@ -546,6 +546,10 @@ def error_for(
 SIZE_FIRST = "the size is asked first: the server does not send every range of the last bytes"
 #: Why requests have no If-Match, for ReadMetrics.fallbacks.
 COMPARED = "ETags of responses are compared: the server refuses If-Match with the ETag that it sends"
+#: Why requests have Cache-Control, for ReadMetrics.fallbacks.
+PAST_CACHES = (
+    "a cache on the way sends whole objects instead of ranges: its server is asked, by Cache-Control: no-cache"
+)
 
 
 _REFUSALS = 2  # that show a trait: one may be chance, such as a 400 of a proxy
@@ -563,6 +567,9 @@ class ServerTraits:
     if_match_refusals: int = 0
     #: It answered a GET with If-Match; False: it refuses those, though the ETag is the same.
     if_match: bool | None = None
+    #: A cache before it sends whole objects instead of ranges: requests have ``Cache-Control: no-cache``. False: that
+    #: does not help.
+    past_caches: bool | None = None
 
     @property
     def compared(self) -> bool:
@@ -593,6 +600,15 @@ class ServerTraits:
             self.if_match_refusals += 1
             if self.if_match_refusals == _REFUSALS:
                 self.if_match = False
+
+    def cache_is_passed(self, headers: Mapping[str, str], *, asked: bool) -> bool:
+        """Return whether a request whose response is the whole object instead of a range is sent again, past a cache
+        that has answered it. ``asked``: that has been asked for already, and is not any more."""
+        if asked:
+            self.past_caches = False
+        elif self.past_caches is None and "age" in headers:
+            self.past_caches = True
+        return not asked and self.past_caches is True
 
     def may_refuse_if_match(self, request: RangeRequest, status: int, error: AsyncpqError | RetryableError) -> bool:
         """Return whether ``error``, that of a response to a request with If-Match, may mean that the server cannot

@@ -25,6 +25,7 @@ from asyncpq.errors import (
 )
 from asyncpq.storage.base import Guarantee, Store
 from asyncpq.storage.http import SMALL_BODY_BYTES
+from asyncpq.storage.response_checks import PAST_CACHES
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
@@ -111,6 +112,44 @@ async def test_small_objects_are_read_whole_where_ranges_are_unknown(
     with pytest.raises(ObjectChangedError):
         await stored.fetch_range(10, 30, context=new_context(), pin=tail.validator)
     await store.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"client_kwargs": {"trust_env": True}}], ids=["own client", "aiohttp"])
+async def test_a_cache_that_sends_whole_objects_is_passed(server: ObjectServer, options: dict[str, Any]) -> None:
+    """HAProxy sends the whole object, whatever the range, once anyone has fetched it whole."""
+    store = open_test_store("https", options)
+    cached = Fault(ignore_range=True, headers={"Age": "0"})
+    server.faults = lambda request: Fault() if request.headers.get("cache-control") == "no-cache" else cached
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    context = new_context()
+    tail = await stored.fetch_tail(100, context=context)
+    assert (tail.data, tail.start) == (DATA[-100:], len(DATA) - 100)
+    assert [record.status for record in context.metrics.log] == [200, 206]
+    assert context.metrics.fallbacks == [PAST_CACHES]
+    context = new_context()
+    assert (await stored.fetch_range(5, 9, context=context, pin=tail.validator)).data == DATA[5:9]
+    assert [record.status for record in context.metrics.log] == [206]  # it is remembered
+    assert context.metrics.fallbacks == [PAST_CACHES]
+    await store.close()
+
+
+async def test_no_cache_is_passed_in_vain(store: Store, server: ObjectServer) -> None:
+    """The server itself sends whole objects: its cache is asked again."""
+    server.faults = [Fault(ignore_range=True, headers={"Age": "0"}, times=None)]
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    for sent in ([None, "no-cache"], [None]):
+        server.log.clear()
+        with pytest.raises(InvalidResponseError, match="instead of the range"):
+            await stored.fetch_range(0, 9, context=new_context())
+        assert [request.headers.get("cache-control") for request in server.log] == sent
+
+
+async def test_a_server_without_ranges_is_no_cache(store: Store, server: ObjectServer) -> None:
+    server.faults = [Fault(ignore_range=True, times=None)]
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    with pytest.raises(InvalidResponseError, match="instead of the range"):
+        await stored.fetch_range(0, 9, context=new_context())
+    assert len(server.log) == 1
 
 
 async def test_a_small_object_in_chunks_has_an_end(store: Store, server: ObjectServer) -> None:
