@@ -190,7 +190,7 @@ class FsspecStore(Unpicklable):
             raise TransportError(
                 f"the {protocol} filesystem cannot be opened ({type(error).__name__})",
                 hint=_ACCESS.get(protocol)
-                or f"Check that the software fsspec requires for {protocol} is installed and set up on this host.",
+                or f"Check the url, and that the software fsspec requires for {protocol} is set up on this host.",
             ) from error
         except Exception as error:  # of the client
             raise StoreError(
@@ -217,6 +217,10 @@ class FsspecStore(Unpicklable):
             options = {**options, "token": _google_credentials(options["token"])}
         try:
             filesystem = class_(skip_instance_cache=True, **options)
+        except ValueError as error:
+            if isinstance(error.__cause__, OSError):  # smbprotocol could not connect
+                raise error.__cause__ from None
+            raise
         except RuntimeError:
             if not self.asynchronous:
                 raise
@@ -702,7 +706,7 @@ def modified_of(info: Mapping[str, Any]) -> float | None:
 def _typed(error: Exception, request: RangeRequest, name: str) -> Exception:
     """Return the asyncpq error for an exception that the filesystem's method ``name`` raised."""
     url, byte_range = request.url, request.byte_range
-    match error:
+    match _by_errno(error):
         case FileExistsError():  # of pipe_file alone
             return ObjectExistsError("the object exists already", url=url)
         case TimeoutError():  # an OSError, too
@@ -737,6 +741,15 @@ def _typed(error: Exception, request: RangeRequest, name: str) -> Exception:
     if status in (401, 403) or any(word in type(error).__name__ for word in _DENIED):
         return AccessDeniedError(message, url=url, byte_range=byte_range, hint=_access_hint(url.partition("://")[0]))
     return StoreError(message, url=url, byte_range=byte_range)
+
+
+def _by_errno(error: Exception) -> Exception:
+    """Return ``error``, or, for a subclass of OSError that a package has made, such as smbprotocol, Python's own class
+    for its errno."""
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        own = OSError(error.errno, "")  # of a subclass, where the number has one
+        return error if type(own) is OSError or isinstance(error, type(own)) else own
+    return error
 
 
 def _missing(class_: type, options: Mapping[str, Any]) -> list[str]:

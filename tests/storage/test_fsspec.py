@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import io
 import os
 import random
@@ -545,6 +546,55 @@ async def test_caches_tell_filesystems_apart_by_their_options() -> None:
     first, second, third = identities
     assert first == third != second
     assert "hunter2" not in second
+
+
+class ClientOSError(OSError):
+    """An error of a class that a client has made, as smbprotocol's SMBOSError: its errno says what happened."""
+
+
+class ClientFileSystem(MemoryFileSystem):  # type: ignore[misc]  # fsspec is not typed
+    protocol = "client"
+    error = errno.ENOENT
+
+    def __init__(self, connects: bool = True) -> None:
+        super().__init__()
+        if not connects:
+            try:
+                raise ConnectionRefusedError
+            except OSError as error:
+                raise ValueError("Failed to connect to 'host:445'") from error
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        raise ClientOSError(self.error, "hunter2")
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.ENOENT, ObjectNotFoundError),
+        (errno.ENOTDIR, ObjectNotFoundError),
+        (errno.EISDIR, ObjectNotFoundError),
+        (errno.EACCES, AccessDeniedError),
+        (errno.EIO, TransportError),
+    ],
+)
+async def test_a_client_s_own_os_errors_are_told_by_their_number(
+    number: int, error: type[StoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec.register_implementation("client", ClientFileSystem, clobber=True)
+    monkeypatch.setattr(ClientFileSystem, "error", number)
+    store = open_test_store("client", {}, FAST_RETRIES)
+    stored = await store.open_object("client://a/b")
+    with pytest.raises(error) as caught:
+        await stored.fetch_tail(3, context=new_context())
+    await store.close()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_filesystem_that_does_not_connect_refuses_no_options() -> None:
+    fsspec.register_implementation("client", ClientFileSystem, clobber=True)
+    with pytest.raises(TransportError, match=r"the client filesystem cannot be opened \(ConnectionRefusedError\)"):
+        open_test_store("client", {"connects": False})
 
 
 @pytest.mark.usefixtures("placed")
