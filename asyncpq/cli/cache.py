@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from asyncpq.cli.output import Format, ReportFormat, write_document, write_line
+from asyncpq.cli.output import Format, ReportFormat, write_line, write_report
 from asyncpq.cli.parameters import Group, Option
 from asyncpq.cli.running import run
 from asyncpq.errors import InvalidOptionError, size_text
@@ -29,12 +29,7 @@ def show(
     disk_cache: _Disk = None, shared: _Shared = None, prefix: _Prefix = _PREFIX, format_: ReportFormat = Format.TABLE
 ) -> None:
     """Show how many entries a cache has, and their size."""
-    usage = run(_usage(disk_cache, shared, prefix, clear=False))
-    if format_ is Format.JSON:
-        write_document(usage)
-    else:
-        size = "" if usage["bytes"] is None else f", {size_text(usage['bytes'])}"
-        write_line(f"{usage['place']}: {_entries(usage['entries'])}{size}")
+    write_report(run(_usage(disk_cache, shared, prefix, clear=False)), format_, _show)
 
 
 @GROUP.command
@@ -42,11 +37,7 @@ def clear(
     disk_cache: _Disk = None, shared: _Shared = None, prefix: _Prefix = _PREFIX, format_: ReportFormat = Format.TABLE
 ) -> None:
     """Remove all entries of a cache, and nothing else. Programs that use it go on, and fetch again."""
-    usage = run(_usage(disk_cache, shared, prefix, clear=True))
-    if format_ is Format.JSON:
-        write_document(usage)
-    else:
-        write_line(f"{usage['place']}: {_entries(usage['removed'] or 0)} removed")
+    write_report(run(_usage(disk_cache, shared, prefix, clear=True)), format_, _show)
 
 
 async def _usage(disk: str | None, shared: str | None, prefix: str, *, clear: bool) -> CacheUsage:
@@ -57,6 +48,14 @@ async def _usage(disk: str | None, shared: str | None, prefix: str, *, clear: bo
     if disk is not None:
         return await cache_usage(DiskCacheOptions(path=disk), clear=clear)
     return await cache_usage(SharedCacheOptions(url=shared or "", prefix=prefix), clear=clear)
+
+
+def _show(usage: CacheUsage) -> None:
+    size = "" if usage["bytes"] is None else f", {size_text(usage['bytes'])}"
+    shown = (
+        f"{_entries(usage['entries'])}{size}" if usage["removed"] is None else f"{_entries(usage['removed'])} removed"
+    )
+    write_line(f"{usage['place']}: {shown}")
 
 
 def _entries(number: int) -> str:

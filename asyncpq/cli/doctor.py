@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from asyncpq import Dataset, Session
 from asyncpq.cli.arguments import with_session
-from asyncpq.cli.output import Format, ReportFormat, console, print_facts, write_document
+from asyncpq.cli.output import Format, ReportFormat, console, print_facts, write_report
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import FAILED, NOT_ALLOWED, NOT_FOUND, WRONG_USAGE, fail
 from asyncpq.cli.url_targets import ReadSource, names_table, opened
@@ -55,10 +55,7 @@ async def doctor(
             files = await target.files() if isinstance(target, Dataset) else [url]
             url = files[0] if files else url
     report = await session.diagnose(url, writes=write_test)
-    if format_ is Format.JSON:
-        write_document(report)
-    else:
-        print_facts(console(), _facts(report), cut=False)
+    write_report(report, format_, lambda report: print_facts(console(), _facts(report), cut=False))
     store = report["store"]
     if store is not None and store["error"] is not None:
         fail(command_words(store["error"]), _CODES.get(store["error_type"] or "", FAILED))

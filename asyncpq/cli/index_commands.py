@@ -18,8 +18,8 @@ from asyncpq.cli.output import (
     count_text,
     print_facts,
     print_table,
-    write_document,
     write_line,
+    write_report,
 )
 from asyncpq.cli.parameters import Argument, Group, Option
 from asyncpq.cli.running import FAILED, CommandExit, fail, interruptible, to_any_reader
@@ -122,7 +122,7 @@ async def build(
         index = await session.build_index(
             named.target, kinds, at=at, progress=True, workers=workers, format=named.format
         )
-    _print_build(index, format_)
+    write_report(_build_document(index), format_, _show_build)
 
 
 @GROUP.command
@@ -132,7 +132,7 @@ async def refresh(session: Session, url: _Lake, at: _At = None, format_: ReportF
     index = await open_existing_index(session, url, at, refreshes=True)
     with ProgressBars() as bars, watched(session, bars):
         await index.refresh()
-    _print_build(index, format_)
+    write_report(_build_document(index), format_, _show_build)
 
 
 @GROUP.command
@@ -173,10 +173,7 @@ async def show(
         "builds": report.builds,
         "stale": None if report.staleness is None else asdict(report.staleness),
     }
-    if format_ is Format.JSON:
-        write_document(document)
-    else:
-        _show(document)
+    write_report(document, format_, _show)
 
 
 @GROUP.command
@@ -194,14 +191,7 @@ async def verify(
     verified = await index.verify(sample=sample, rows=rows)
     document: IndexVerification = {"document": "index verification", "url": index.url, **asdict(verified)}  # type: ignore[typeddict-item]
     with to_any_reader():
-        if format_ is Format.JSON:
-            write_document(document)
-        else:
-            out = console()
-            out.print(f"{plural(verified.files, 'file')} and {plural(verified.rows, 'row')} of the index compared")
-            print_facts(out, [("changed since", plural(verified.changed, "file"))] if verified.changed else [])
-            print_facts(out, [("wrong", problem) for problem in verified.problems])
-            out.print("the index is wrong: drop it and build it again" if verified.problems else "the index is right")
+        write_report(document, format_, _show_verification)
     if verified.problems:
         raise CommandExit(FAILED)
 
@@ -212,9 +202,13 @@ async def compact(session: Session, url: _Lake, at: _At = None, format_: ReportF
     """Merge the segments of many refreshes. The old ones stay until a vacuum."""
     index = await open_existing_index(session, url, at)
     done = await index.compact()
-    _print_upkeep(
-        {**_NOTHING, "url": index.url, "segments_written": done.written, "segments_replaced": done.merged}, format_
-    )
+    document: IndexUpkeep = {
+        **_NOTHING,
+        "url": index.url,
+        "segments_written": done.written,
+        "segments_replaced": done.merged,
+    }
+    write_report(document, format_, _show_upkeep)
 
 
 @GROUP.command
@@ -239,16 +233,14 @@ async def vacuum(
     index = await open_existing_index(session, url, at)
     age = timedelta(**{_UNITS[match[2]]: int(match[1])})
     done = await index.vacuum(keep=keep, older_than=age)
-    _print_upkeep(
-        {
-            **_NOTHING,
-            "url": index.url,
-            "segments_removed": len(done.segments),
-            "snapshots_removed": len(done.snapshots),
-            "files_removed": len(done.files),
-        },
-        format_,
-    )
+    document: IndexUpkeep = {
+        **_NOTHING,
+        "url": index.url,
+        "segments_removed": len(done.segments),
+        "snapshots_removed": len(done.snapshots),
+        "files_removed": len(done.files),
+    }
+    write_report(document, format_, _show_upkeep)
 
 
 @GROUP.command
@@ -292,9 +284,9 @@ _NOTHING: Final[IndexUpkeep] = {
 }
 
 
-def _print_build(index: Index, format_: Format) -> None:
+def _build_document(index: Index) -> IndexBuild:
     done = index.refreshed
-    document: IndexBuild = {
+    return {
         "document": "index build",
         "url": index.url,
         "snapshot": index.snapshot,
@@ -303,11 +295,11 @@ def _print_build(index: Index, format_: Format) -> None:
         "resumed": 0 if done is None else done.resumed,
         "problems": [] if done is None else [{"url": path, "error": str(error)} for path, error in done.problems],
     }
-    if format_ is Format.JSON:
-        write_document(document)
-        return
+
+
+def _show_build(document: IndexBuild) -> None:
     out = console()
-    out.print(f"index at {index.url}, snapshot {index.snapshot}", soft_wrap=True)
+    out.print(f"index at {document['url']}, snapshot {document['snapshot']}", soft_wrap=True)
     resumed = f", {count_text(document['resumed'])} of them read before" if document["resumed"] else ""
     out.print(f"{plural(document['added'], 'file')} added{resumed}, {count_text(document['removed'])} removed")
     print_facts(out, [("not indexed", f"{item['url']}: {item['error']}") for item in document["problems"]])
@@ -354,10 +346,15 @@ def _show(document: IndexDocument) -> None:
     )
 
 
-def _print_upkeep(document: IndexUpkeep, format_: Format) -> None:
-    if format_ is Format.JSON:
-        write_document(document)
-        return
+def _show_verification(document: IndexVerification) -> None:
+    out = console()
+    out.print(f"{plural(document['files'], 'file')} and {plural(document['rows'], 'row')} of the index compared")
+    print_facts(out, [("changed since", plural(document["changed"], "file"))] if document["changed"] else [])
+    print_facts(out, [("wrong", problem) for problem in document["problems"]])
+    out.print("the index is wrong: drop it and build it again" if document["problems"] else "the index is right")
+
+
+def _show_upkeep(document: IndexUpkeep) -> None:
     out = console()
     out.print(f"index at {document['url']}", soft_wrap=True)
     numbers = [(name, number) for name, number in document.items() if isinstance(number, int) and number]

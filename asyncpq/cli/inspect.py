@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Annotated, Final, Literal
 
@@ -23,7 +24,7 @@ from asyncpq.cli.output import (
     print_facts,
     print_table,
     share_text,
-    write_document,
+    write_report,
 )
 from asyncpq.cli.parameters import Option
 from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
@@ -95,10 +96,7 @@ async def inspect(
             bounds = () if listed.pages is None else [listed.pages]
             document = (await target.inspect(pages=not listed.no_pages, page_bounds=bounds)).to_dict()
             pictures.write(document)
-            if format_ is Format.JSON:
-                write_document(document)
-            else:
-                _show_file(console(), document, listed)
+            write_report(document, format_, partial(_show_file, listed))
             return
         if listed.pages is not None:
             raise InvalidOptionError(
@@ -108,10 +106,7 @@ async def inspect(
             )
         lake = (await target.inspect(pages=not listed.no_pages)).to_dict()
     pictures.write(lake)
-    if format_ is Format.JSON:
-        write_document(lake)
-    else:
-        _show_dataset(console(), lake, listed)
+    write_report(lake, format_, partial(_show_dataset, listed))
 
 
 @with_session
@@ -122,9 +117,11 @@ async def schema(session: Session, source: ReadSource, format_: ReportFormat = F
             {"name": field.name, "arrow_type": str(field.type), "nullable": field.nullable} for field in target.schema
         ]
         document: SchemaDocument = {"document": "schema", "url": target.url, "columns": fields}
-    if format_ is Format.JSON:
-        write_document(document)
-        return
+    write_report(document, format_, _show_schema)
+
+
+def _show_schema(document: SchemaDocument) -> None:
+    fields = document["columns"]
     rows = [[field["name"], field["arrow_type"], "" if field["nullable"] else "!"] for field in fields]
     caption = "! without nulls" if any(row[2] for row in rows) else None
     print_table(console(), "", [("column", "text"), ("type", "text"), ("", "left")], rows, caption=caption)
@@ -139,16 +136,14 @@ async def meta(session: Session, source: ReadSource, format_: ReportFormat = For
         else:
             async with await session.open_file(await only_file(target, "meta shows the footer of one file")) as file:
                 document = (await file.inspect(pages=False)).to_dict()
-    if format_ is Format.JSON:
-        write_document(document)
-    else:
-        _show_meta(document)
+    write_report(document, format_, _show_meta)
 
 
 # -- files --------------------------------------------------------------------------------------------
 
 
-def _show_file(out: Console, document: Inspection, listed: _Layout) -> None:
+def _show_file(listed: _Layout, document: Inspection) -> None:
+    out = console()
     _print_file_facts(out, document)
     pages = listed.pages
     if pages is None:
@@ -310,8 +305,8 @@ def _page_rows(group: RowGroupReport, chunk: Chunk) -> Iterable[Sequence[str]]:
 # -- datasets -----------------------------------------------------------------------------------------
 
 
-def _show_dataset(out: Console, document: DatasetInspection, listed: _Layout) -> None:
-    files = document["files"]
+def _show_dataset(listed: _Layout, document: DatasetInspection) -> None:
+    out, files = console(), document["files"]
     _print_dataset_facts(out, document)
     more = 0 if listed.all_rows else max(0, len(files) - _FEW)
     prefix = document["url"].rstrip("/") + "/"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Literal, cast
 
-from asyncpq import BloomFilter, Session, WriteOptions
+from asyncpq import BloomFilter, RewriteResult, Session, WriteOptions
 from asyncpq.cli.arguments import with_session
 from asyncpq.cli.index_commands import Workers, parse_kind
-from asyncpq.cli.output import Format, ReportFormat, console, count_text, print_facts, write_document
+from asyncpq.cli.output import Format, ReportFormat, console, count_text, print_facts, write_report
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.running import interruptible
 from asyncpq.cli.url_targets import Url, target_of
@@ -126,9 +126,10 @@ async def optimize(
             format=named.format,
         )
     document: Optimization = {"document": "optimization", **asdict(done)}  # type: ignore[typeddict-item]
-    if format_ is Format.JSON:
-        write_document(document)
-        return
+    write_report(document, format_, lambda _: _show(done))
+
+
+def _show(done: RewriteResult) -> None:
     out = console()
     out.print(f"{plural(done.rows, 'row')} at {done.target}", soft_wrap=True)
     print_facts(

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from asyncpq.cli.parameters import Option
 from asyncpq.errors import InvalidOptionError, printable, size_text
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from asyncpq.page_map.picture_data import Document
 
+D = TypeVar("D")
 
 WIDE: Final = 110  # characters from which tables show all their columns
 _GAP: Final = 2  # characters between columns
@@ -41,6 +42,13 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
+class TextFormat(enum.StrEnum):
+    """The output formats of a command that shows no table."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 ReportFormat = Annotated[Format, Option("--format", help="A table for people, or one JSON document.")]
 
 
@@ -52,6 +60,14 @@ def write_line(text: object, *, err: bool = False) -> None:
 def write_document(document: Any) -> None:
     """Write a JSON document to stdout."""
     write_line(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def write_report(document: D, format_: Format | TextFormat, show: Callable[[D], None]) -> None:
+    """Write a JSON document to stdout, or call ``show`` with it, which shows it to people."""
+    if format_ in (Format.JSON, TextFormat.JSON):
+        write_document(document)
+    else:
+        show(document)
 
 
 # -- tables and facts -----------------------------------------------------------------------------

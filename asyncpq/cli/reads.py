@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from asyncpq import File, Session
 from asyncpq.cli.arguments import Columns, Keys, RowSelection, Where, parse_columns, parse_keys, with_session
-from asyncpq.cli.output import write_document, write_line
+from asyncpq.cli.output import TextFormat, write_line, write_report
 from asyncpq.cli.parameters import Argument, Option
 from asyncpq.cli.rows import SHOWN_ROWS, Output, RowFormat, chosen_format, row_writer
 from asyncpq.cli.url_targets import IndexedSource, ReadSource, only_file, opened
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 
 _HEAD_ROWS: Final = 10
 _MOST_SHOWN: Final = 1000  # rows of a table, which is kept in memory
-
-
-class CountFormat(enum.StrEnum):
-    """The output formats of a count."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @with_session
@@ -114,18 +106,15 @@ async def count(
     *,
     where: Where = None,
     source: IndexedSource,
-    format_: Annotated[CountFormat, Option("--format", help="The number, or a JSON document.")] = CountFormat.TEXT,
+    format_: Annotated[TextFormat, Option("--format", help="The number, or a JSON document.")] = TextFormat.TEXT,
 ) -> None:
     """Count the rows that match a condition; without one, from metadata alone."""
     with _progress(session) as bars:
         async with opened(session, source) as target:
             rows = await target.count(where)
             bars.close()
-            if format_ is CountFormat.JSON:
-                document: Count = {"document": "count", "url": target.url, "where": where, "rows": rows}
-                write_document(document)
-            else:
-                write_line(rows)
+            document: Count = {"document": "count", "url": target.url, "where": where, "rows": rows}
+            write_report(document, format_, lambda _: write_line(rows))
 
 
 @contextmanager

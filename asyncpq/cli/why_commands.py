@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final
 
 from rich.console import Console
@@ -12,14 +12,14 @@ from rich.text import Text
 
 from asyncpq import Dataset, File, Session
 from asyncpq.cli.arguments import Columns, Limit, OptionalKeys, Where, parse_columns, parse_keys, with_session
-from asyncpq.cli.output import Format, Pictures, ReportFormat, console, write_document, write_line
+from asyncpq.cli.output import Format, Pictures, ReportFormat, TextFormat, console, write_line, write_report
 from asyncpq.cli.parameters import Option
 from asyncpq.cli.running import FINDINGS, CommandExit, to_any_reader
 from asyncpq.cli.url_targets import IndexedSource, opened
 from asyncpq.engine.work import watched
 from asyncpq.errors import InvalidOptionError, nearest, plural, printable
 from asyncpq.reports.cures import WRITER_SETTINGS
-from asyncpq.reports.documents import Cause, Inspection, Lint
+from asyncpq.reports.documents import Cause, Inspection, Lint, Why
 from asyncpq.reports.lint import saving_text
 from asyncpq.reports.progress import ProgressBars
 from asyncpq.reports.why import MAX_LAYOUTS, WIDTH, why_text
@@ -27,14 +27,7 @@ from asyncpq.reports.why import MAX_LAYOUTS, WIDTH, why_text
 _SEVERITIES: Final = {"high": "red", "medium": "yellow", "low": "green"}
 
 
-class StoryFormat(enum.StrEnum):
-    """The output formats of ``explain`` and ``why``."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-StoryFormatOption = Annotated[StoryFormat, Option("--format", help="Text for people, or one JSON document.")]
+StoryFormat = Annotated[TextFormat, Option("--format", help="Text for people, or one JSON document.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +63,7 @@ class _Read:
 
 @with_session
 async def explain(
-    session: Session,
-    *,
-    read: _Read,
-    source: IndexedSource,
-    format_: StoryFormatOption = StoryFormat.TEXT,
-    pictures: Pictures,
+    session: Session, *, read: _Read, source: IndexedSource, format_: StoryFormat = TextFormat.TEXT, pictures: Pictures
 ) -> None:
     """Show what a read would fetch, and why: footers and indexes are read, data is not."""
     pictures.check()
@@ -87,10 +75,7 @@ async def explain(
                 names = [file["url"] for file in document["files"][:MAX_LAYOUTS]]
                 document["layouts"] = [await _layout(session, target, name) for name in names]
     pictures.write(document)
-    if format_ is StoryFormat.JSON:
-        write_document(document)
-    else:
-        write_line(plan.explain())
+    write_report(document, format_, lambda _: write_line(plan.explain()))
 
 
 @with_session
@@ -103,11 +88,11 @@ async def why(
     warm: Annotated[
         bool, Option("--warm", help="Read once before, and tell the story of the second time, with caches.")
     ] = False,
-    format_: StoryFormatOption = StoryFormat.TEXT,
+    format_: StoryFormat = TextFormat.TEXT,
     pictures: Pictures,
 ) -> None:
     """Run a read and report what was pruned and why, its requests, bytes and time, and what would make it faster."""
-    drawn = format_ is StoryFormat.JSON or bool(pictures)
+    drawn = format_ is TextFormat.JSON or bool(pictures)
     pictures.check()
     with ProgressBars() as bars, watched(session, bars):
         async with opened(session, source) as target:
@@ -116,11 +101,7 @@ async def why(
                 await target.why(**arguments, layouts=False)
             document = (await target.why(**arguments, layouts=drawn)).to_dict()
     pictures.write(document)
-    if format_ is StoryFormat.JSON:
-        write_document(document)
-    else:
-        out = console()
-        _print(out, why_text(document, min(out.width, WIDTH)))
+    write_report(document, format_, _show_why)
 
 
 async def _layout(session: Session, target: File | Dataset, url: str) -> Inspection:
@@ -130,9 +111,10 @@ async def _layout(session: Session, target: File | Dataset, url: str) -> Inspect
         return (await file.inspect()).to_dict()
 
 
-def _print(out: Console, text: str) -> None:
-    """Print a report of ``why`` or ``explain`` with titles in bold, bars dim, and the severity of causes in color."""
-    for line in text.splitlines():
+def _show_why(document: Why) -> None:
+    """Print a report of ``why`` with titles in bold, bars dim, and the severity of causes in color."""
+    out = console()
+    for line in why_text(document, min(out.width, WIDTH)).splitlines():
         shown = Text(line, "bold" if line and not line.startswith(" ") else "")
         shown.highlight_regex("█+", "cyan")
         for severity, color in _SEVERITIES.items():
@@ -182,15 +164,13 @@ async def lint(
     async with opened(session, source) as target:
         document = (await target.lint(column or None)).to_dict()
     with to_any_reader():
-        if format_ is Format.JSON:
-            write_document(document)
-        else:
-            _show(console(), document, writer)
+        write_report(document, format_, partial(_show_lint, writer))
     if strict and any(cause["severity"] != "note" for cause in document["findings"]):
         raise CommandExit(FINDINGS)
 
 
-def _show(out: Console, document: Lint, writers: list[str] | None) -> None:
+def _show_lint(writers: list[str] | None, document: Lint) -> None:
+    out = console()
     findings = document["findings"]
     out.print(Text(printable(document["url"]), "bold"), soft_wrap=True)
     checked = f" ({plural(document['files_checked'], 'file')} looked at)" if document["files_checked"] != 1 else ""
