@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from asyncpq.distributed import DatasetJoin, FoundFiles, run_on_worker
+from asyncpq.distributed import DatasetJoin, FoundFiles, JoinTask, run_on_worker
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.spark.driver import described_jobs
-from asyncpq.spark.join_keys import KeyRule, candidate_columns
+from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns
 from asyncpq.spark.reads.conditions import numbered, quoted
 from asyncpq.spark.reads.lake_scan import LakeScan, lake_of, plan_lake
 from asyncpq.spark.reads.opened_lake import OpenLake
@@ -59,16 +59,30 @@ _LITTLE_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeSide:
-    """The lake's side of a join: what is read, and how the left's keys become conditions on it."""
+class JoinPlan:
+    """A planned join: with the reason why the keys cannot be looked up (``refused``), or with how they are made. A
+    lookup join also has a ``task``."""
 
-    opened: OpenLake
-    right: StructType  # columns of the lake that take part
-    rules: Sequence[KeyRule]  # how keys are made; empty if the keys cannot be looked up
-    places: Sequence[int]  # positions of the left's key columns
-    join: DatasetJoin | None
+    on: tuple[str, ...]
+    how: How
+    opened: OpenLake  # on the driver
     settings: SparkSettings
-    refused: str = ""  # why the keys cannot be looked up
+    right: StructType  # the lake's columns that take part in the join
+    schema: StructType  # of the result
+    left_width: int  # columns of the left
+    places: tuple[int, ...]  # positions of the left's key columns
+    batch_keys: int
+    rules: tuple[KeyRule, ...] = ()  # how the keys are made
+    join: DatasetJoin | None = None  # the lake's side; None if the keys cannot be looked up
+    task: JoinTask | None = None
+    refused: KeyRefused | None = None
+
+    def dataframe(self, df: DataFrame) -> DataFrame:
+        """Return the joined DataFrame, a ``mapInArrow`` of the task over ``df``."""
+        assert self.task is not None, "the keys can be looked up"
+        left = numbered(df)
+        candidates = candidate_columns(left, self.rules, self.places)
+        return left.select("*", *candidates).mapInArrow(self.task, self.schema)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +134,15 @@ class ChosenJoin:
         return f"{self.strategy}, since {self.reason}: {keys}{self.files} of {self.files_total} files{estimates}"
 
 
-def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> ChosenJoin:
-    """Run the left side, find the files that may have its keys, and choose the strategy."""
-    spark, opened = df.sparkSession, side.opened
-    join = side.join
+def choose_join(df: DataFrame, plan: JoinPlan, strategy: JoinStrategy) -> ChosenJoin:
+    """Run the left plan, find the files that may have its keys, and choose the strategy."""
+    spark, opened = df.sparkSession, plan.opened
+    join = plan.join
     if join is None:
-        read = _spark_scan(spark, side, None)
+        read = _spark_scan(spark, plan, None)
         return ChosenJoin(
             strategy="spark",
-            reason=side.refused,
+            reason="" if plan.refused is None else plan.refused.why,
             left=df,
             rows=partial(read.frame, spark),
             files=read.files,
@@ -137,15 +151,15 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
     with described_jobs(spark, f"asyncpq: keys of the join with {opened.state.url}"):
         # Rows that another run might change must not lose their files. The job that finds the keys runs them.
         left = df.localCheckpoint(eager=False)
-        keys, num_rows = _distinct_keys(left, side, join)
-        bounds = _bounds(left, side, join) if keys is None else None
+        keys, num_rows = _distinct_keys(left, plan, join)
+        bounds = _bounds(left, plan, join) if keys is None else None
     num_keys = None if keys is None else len(keys[0])
     if num_keys == 0:
-        none = partial(local_rows, spark, [], side.right)
+        none = partial(local_rows, spark, [], plan.right)
         return ChosenJoin(
             strategy="lookups", reason="the left side has no keys", left=left, rows=none, num_rows=num_rows, num_keys=0
         )
-    chooser = _Chooser(spark, side, replace(join, scan=_scan(side)), left, num_rows, num_keys)
+    chooser = _Chooser(spark, plan, replace(join, scan=_scan(plan)), left, num_rows, num_keys)
     chosen = chooser.choose(strategy, keys, bounds)
     logger.info("join of %s: %s", opened.state.url, chosen)
     return chosen
@@ -154,16 +168,16 @@ def choose_join(df: DataFrame, side: LakeSide, strategy: JoinStrategy) -> Chosen
 # -- keys -----------------------------------------------------------------------------------------
 
 
-def _candidates(left: DataFrame, side: LakeSide) -> DataFrame:
+def _candidates(left: DataFrame, plan: JoinPlan) -> DataFrame:
     """Return for each key column the columns with the values that a key may have in the lake."""
     plain = numbered(left)
-    return plain.select(*candidate_columns(plain, side.rules, side.places))
+    return plain.select(*candidate_columns(plain, plan.rules, plan.places))
 
 
-def _distinct_keys(left: DataFrame, side: LakeSide, join: DatasetJoin) -> tuple[list[pa.Array] | None, int]:
+def _distinct_keys(left: DataFrame, plan: JoinPlan, join: DatasetJoin) -> tuple[list[pa.Array] | None, int]:
     """Return for each key column the values of the distinct keys, or None if there are more than ``MOST_KEYS``; and the
     number of rows."""
-    candidates = _candidates(left, side)
+    candidates = _candidates(left, plan)
     table = _few(candidates)
     if table is None:
         table = candidates.limit(MOST_KEYS + 1).toArrow()
@@ -202,9 +216,9 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
-def _bounds(left: DataFrame, side: LakeSide, join: DatasetJoin) -> list[pa.Array] | None:
+def _bounds(left: DataFrame, plan: JoinPlan, join: DatasetJoin) -> list[pa.Array] | None:
     """Return for each key column the least key and the greatest; None if no row has a key."""
-    candidates = _candidates(left, side)
+    candidates = _candidates(left, plan)
     table = candidates.agg(*[agg(name) for name in candidates.columns for agg in (F.min, F.max)]).toArrow()
     bounds, begin = list[pa.Array](), 0
     for key in join.keys:
@@ -227,9 +241,9 @@ def _extreme(values: pa.Array, which: Literal["min", "max"]) -> pa.Array:
 # -- the choice -----------------------------------------------------------------------------------
 
 
-def _scan(side: LakeSide) -> LakeScan:
+def _scan(plan: JoinPlan) -> LakeScan:
     """Return the scan of the columns that take part, in their order."""
-    return lake_of(side.opened, side.opened.columns(side.right.names), side.settings)
+    return lake_of(plan.opened, plan.opened.columns(plan.right.names), plan.settings)
 
 
 class _Files(Protocol):
@@ -246,7 +260,7 @@ class _Files(Protocol):
 @dataclass(frozen=True)
 class _Chooser:
     spark: SparkSession
-    side: LakeSide
+    plan: JoinPlan
     join: DatasetJoin
     left: DataFrame
     num_rows: int
@@ -255,14 +269,14 @@ class _Chooser:
     def choose(
         self, strategy: JoinStrategy, keys: Sequence[pa.Array] | None, bounds: Sequence[pa.Array] | None
     ) -> ChosenJoin:
-        side = self.side
+        plan = self.plan
         asks = strategy == "lookups" or not self._is_index_slow()
         find = partial(self.join.find, keys, bounds, asks_index=asks)
-        found = run_on_worker(side.settings, lambda session: find())
+        found = run_on_worker(plan.settings, lambda session: find())
         if found is None:
             return self._by_spark(None, "there are too many keys")
         if not found.files:
-            rows = partial(local_rows, self.spark, [], side.right)
+            rows = partial(local_rows, self.spark, [], plan.right)
             return self._chosen("lookups", "no file may have the keys", rows, 0, found.total)
         if self.num_keys is None:
             return self._by_spark(found, "there are too many keys")
@@ -285,16 +299,16 @@ class _Chooser:
         parallelism, num_keys = parallelism_of(self.spark), self.num_keys
         asking = None
         if num_keys is not None:
-            asking = self.join.index_estimate(num_keys, self.side.opened.row_bytes, parallelism)
+            asking = self.join.index_estimate(num_keys, self.plan.opened.row_bytes, parallelism)
         if asking is None:
             return False
         return _TASKS_START_S + asking.seconds > _MARGIN * self._spark_s(asking, parallelism)
 
     def _spark_s(self, files: _Files, parallelism: int) -> float:
         """Return the seconds by Spark's join with these files."""
-        share = len(self.side.right.names) / max(1, len(self.side.opened.names))
+        share = len(self.plan.right.names) / max(1, len(self.plan.opened.names))
         size = ScanSize(num_files=files.num_files, whole_bytes=int(share * files.total_bytes))
-        store = None if url_facts(self.side.opened.state.url).protocol == "file" else files.prices
+        store = None if url_facts(self.plan.opened.state.url).protocol == "file" else files.prices
         costs = reader_costs(size, parallelism=parallelism, store=store)
         return _SPARK_START_S + costs.spark_s
 
@@ -307,27 +321,27 @@ class _Chooser:
 
     def _rows_by_key(self, found: FoundFiles, *, on_driver: bool) -> DataFrame:
         """Return the rows of the keys, read by tasks; ``on_driver``: by the driver, unless they turn out to be many."""
-        side, spark = self.side, self.spark
-        opened = side.opened
+        plan, spark = self.plan, self.spark
+        opened = plan.opened
         if not found.can_ship:
-            plan = partial(
-                plan_lake, opened, settings=side.settings, columns=side.right.names, where=found.predicate.where
+            work = partial(
+                plan_lake, opened, settings=plan.settings, columns=plan.right.names, where=found.predicate.where
             )
-            read = run_on_worker(side.settings, lambda session: plan())
+            read = run_on_worker(plan.settings, lambda session: work())
             return scan_plan(spark, opened, read, "asyncpq").frame(spark)
-        read_keys = found.reader(with_jvm_zone(spark, _scan(side)))
+        read_keys = found.reader(with_jvm_zone(spark, _scan(plan)))
         if on_driver:
             (task,) = found.tasks(1)
             if (batches := read_few(read_keys(task))) is not None:
-                return local_rows(spark, batches, side.right)
+                return local_rows(spark, batches, plan.right)
         parallelism = parallelism_of(spark)
         is_long = found.seconds(self.num_keys or 0, parallelism) > _LONG_S
         tasks = found.tasks(2 * parallelism if is_long else parallelism)
         metrics = TaskMetrics.of(spark, f"asyncpq join, {len(found.files)} of {found.total} files")
-        return task_rows(spark, read_keys, tasks, side.right, found.most_bytes, metrics)
+        return task_rows(spark, read_keys, tasks, plan.right, found.most_bytes, metrics)
 
     def _driver_may_read(self, found: FoundFiles, driver_s: float) -> bool:
-        may_read = driver_may_read(self.spark, self.side.right, driver_s, found.num_bytes)
+        may_read = driver_may_read(self.spark, self.plan.right, driver_s, found.num_bytes)
         return may_read and found.can_ship
 
     def _by_spark(
@@ -339,7 +353,7 @@ class _Chooser:
         *,
         on_driver: bool = False,
     ) -> ChosenJoin:
-        read = _spark_scan(self.spark, self.side, self._pruned(found))
+        read = _spark_scan(self.spark, self.plan, self._pruned(found))
         costs = read.choice.costs
         by_tasks = read.reader == "asyncpq" and not read.choice.on_driver
         if by_tasks and found is not None and lookups_s is not None and costs.asyncpq_s > lookups_s:
@@ -352,7 +366,7 @@ class _Chooser:
         """Return the files without those that their footers rule out, if these are many."""
         if found is None or found.share >= _LITTLE_SHARE:
             return found
-        return run_on_worker(self.side.settings, lambda session: found.matching())
+        return run_on_worker(self.plan.settings, lambda session: found.matching())
 
     def _chosen(
         self,
@@ -378,14 +392,14 @@ class _Chooser:
         )
 
 
-def _spark_scan(spark: SparkSession, side: LakeSide, found: FoundFiles | None) -> SparkScanPlan:
+def _spark_scan(spark: SparkSession, plan: JoinPlan, found: FoundFiles | None) -> SparkScanPlan:
     """Return the scan of the lake, or of the files found, without a condition."""
-    opened = side.opened
+    opened = plan.opened
     if found is not None:
         opened = replace(opened, state=found.whole(opened.state))
-    plan = partial(plan_lake, opened, settings=side.settings, columns=side.right.names)
+    work = partial(plan_lake, opened, settings=plan.settings, columns=plan.right.names)
     parallelism = parallelism_of(spark)
-    read = run_on_worker(side.settings, lambda session: plan(parallelism=parallelism))
+    read = run_on_worker(plan.settings, lambda session: work(parallelism=parallelism))
     if found is not None:
         read.metrics.files_total = found.total
     return scan_plan(spark, opened, read, "auto")

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast, get_args
 from cachetools import LRUCache
 from pyspark.sql.types import StructType
 
-from asyncpq.distributed import DatasetJoin, JoinKey, JoinTask, run_on_worker
+from asyncpq.distributed import DatasetJoin, JoinKey, run_on_worker
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.options import RequestOptions, one_of, whole_number
-from asyncpq.spark.join_keys import KeyRefused, KeyRule, candidate_columns, has_equal_values, key_rules
-from asyncpq.spark.join_strategy import How, JoinStrategy, LakeSide, choose_join
-from asyncpq.spark.reads.conditions import numbered, quoted
+from asyncpq.spark.join_keys import KeyRefused, KeyRule, has_equal_values, key_rules
+from asyncpq.spark.join_strategy import How, JoinPlan, JoinStrategy, choose_join
+from asyncpq.spark.reads.conditions import quoted
 from asyncpq.spark.reads.lake_scan import PLAN_AGAIN, lake_of
 from asyncpq.spark.reads.opened_lake import LakeTarget, OpenLake, SparkFiles, open_lake
 from asyncpq.spark.settings import FilesKeywords, SparkSettings, refuse_secrets, split_settings
@@ -84,7 +84,7 @@ def lookup_join(
     one_of("strategy", strategy, get_args(JoinStrategy))
     opened = open_join(df, lake, on, columns, how, **options)
     if strategy != "lookups" and not df.isStreaming:
-        return choose_join(df, opened.side(), strategy).frame(opened.on, opened.how)
+        return choose_join(df, opened, strategy).frame(opened.on, opened.how)
     plan = with_task(opened)
     if plan.refused is None:
         return plan.dataframe(df)
@@ -104,45 +104,6 @@ _SPELLINGS: Final = {
     for side, join, how in (("left", "semi", "semi"), ("left", "anti", "anti"), ("left", "outer", "left"))
     for separator in ("", "_")
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class JoinPlan:
-    """A planned join: with the reason why the keys cannot be looked up (``refused``), or with how they are made. A
-    lookup join also has a ``task``."""
-
-    on: tuple[str, ...]
-    how: How
-    opened: OpenLake  # on the driver
-    settings: SparkSettings
-    right: StructType  # the lake's columns that take part in the join
-    schema: StructType  # of the result
-    left_width: int  # columns of the left
-    places: tuple[int, ...]  # positions of the left's key columns
-    batch_keys: int
-    rules: tuple[KeyRule, ...] = ()  # how the keys are made
-    join: DatasetJoin | None = None  # the lake's side; None if the keys cannot be looked up
-    task: JoinTask | None = None
-    refused: KeyRefused | None = None
-
-    def dataframe(self, df: DataFrame) -> DataFrame:
-        """Return the joined DataFrame, a ``mapInArrow`` of the task over ``df``."""
-        assert self.task is not None, "the keys can be looked up"
-        left = numbered(df)
-        candidates = candidate_columns(left, self.rules, self.places)
-        return left.select("*", *candidates).mapInArrow(self.task, self.schema)
-
-    def side(self) -> LakeSide:
-        """Return the lake's side of the join, for :func:`asyncpq.spark.join_strategy.choose_join`."""
-        return LakeSide(
-            opened=self.opened,
-            right=self.right,
-            rules=self.rules,
-            places=self.places,
-            join=self.join,
-            settings=self.settings,
-            refused="" if self.refused is None else self.refused.why,
-        )
 
 
 def plan_lookup_join(
@@ -417,7 +378,7 @@ def explain_lookup_join(
     plan = plan_lookup_join(df, lake, on, columns, how, with_cost=True, **options)
     if num_keys is not None:
         return _estimate(plan, num_keys, requests)
-    chosen = choose_join(df, plan.side(), "auto")
+    chosen = choose_join(df, plan, "auto")
     keys = chosen.num_keys
     if keys is None:
         keys = df.select(*[df[quoted(name)] for name in plan.on]).dropna().distinct().count()

@@ -62,7 +62,7 @@ def _index(lake: str, kind: str) -> Any:
 
 
 def _chosen(df: DataFrame, lake: str, on: Any, strategy: Any, index: Any = False, how: How = "inner") -> ChosenJoin:
-    return choose_join(df, open_join(df, lake, on, None, how, index=index).side(), strategy)
+    return choose_join(df, open_join(df, lake, on, None, how, index=index), strategy)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
