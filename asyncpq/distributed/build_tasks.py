@@ -607,16 +607,20 @@ async def build_in_processes(
     options: TargetKeywords,
 ) -> Index:
     """Build an index in ``workers`` processes of this host: :meth:`asyncpq.Session.build_index` has the arguments."""
+    async with own_folder(building) as (folder, own), worker_processes(workers) as run:
+        return await build_index(session, target, kinds, run, at=at, building=own, work_folder=folder, **options)
+
+
+@asynccontextmanager
+async def own_folder(building: BuildOptions) -> AsyncIterator[tuple[str, BuildOptions]]:
+    """Yield a new local folder, and the options with it: a worker that is killed leaves its temporary files. It is
+    removed with the block. Raises InvalidOptionError if ``building`` are no such options."""
     require_class("building", building, BuildOptions)
     folder = await asyncio.to_thread(tempfile.mkdtemp, dir=building.folder)
-    building = replace(building, folder=folder)  # a worker that is killed leaves its temporary files
     try:
-        async with worker_processes(workers) as run:
-            return await build_index(
-                session, target, kinds, run, at=at, building=building, work_folder=folder, **options
-            )
+        yield folder, replace(building, folder=folder)
     finally:
-        # not in a thread, since none starts at exit; each round has removed its pieces already
+        # not in a thread, since none starts at exit; tasks have removed their pieces already
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -12,9 +12,7 @@ checks the target with :meth:`asyncpq.distributed.LakeWrite.check_folder`, and w
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import shutil
 import tempfile
 import time
 import uuid
@@ -34,7 +32,7 @@ from asyncpq.dataset import state_of
 from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import RuntimeReader
 from asyncpq.datasets.schemas import output_schema
-from asyncpq.distributed.build_tasks import remove_folder, worker_processes
+from asyncpq.distributed.build_tasks import own_folder, remove_folder, worker_processes
 from asyncpq.distributed.lake_writes import (
     LakeWrite,
     RewriteResult,
@@ -708,11 +706,8 @@ async def optimize_here(
     runtime_of(session).check()
     require_whole("workers", workers)
     operation = runtime_of(session).operation("optimize", safe_url(_folder(target)))
-    building = options.get("building", BuildOptions())
-    require_class("building", building, BuildOptions)
-    folder = await asyncio.to_thread(tempfile.mkdtemp, dir=building.folder)
-    options = {**options, "building": replace(building, folder=folder)}  # a killed worker leaves its temporary files
-    try:
+    async with own_folder(options.get("building", BuildOptions())) as (folder, building):
+        options = {**options, "building": building}
         with operation:
             plan = await plan_optimize(
                 session, source, target, sort_by, parallelism=workers, work_folder=folder, **options
@@ -722,8 +717,6 @@ async def optimize_here(
                 return await plan.run_watched(session, lambda task: task.run_in(session, steps, plan.source), operation)
             async with worker_processes(workers) as run:
                 return await plan.run_watched(session, run, operation)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Steps:

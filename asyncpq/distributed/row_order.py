@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.schemas import output_schema
-from asyncpq.decoding.arrow import is_list
+from asyncpq.decoding.arrow import children_of, with_children
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import ColumnNotFoundError, Hint, InvalidOptionError, nearest_column
 from asyncpq.indexing.key_encoding import element_type, is_indexable, is_variable, sort_keys
@@ -251,17 +251,10 @@ def writable_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _writable_type(type_: pa.DataType) -> pa.DataType:
-    if isinstance(type_, pa.StructType):
-        return pa.struct([field.with_type(_writable_type(field.type)) for field in type_])
-    if isinstance(type_, pa.MapType):
-        key, item = (field.with_type(_writable_type(field.type)) for field in (type_.key_field, type_.item_field))
-        return pa.map_(key, item, type_.keys_sorted)
-    if is_list(type_):
-        element = type_.value_field.with_type(_writable_type(type_.value_type))
-        if isinstance(type_, pa.FixedSizeListType):
-            return pa.list_(element, type_.list_size)
-        is_large = isinstance(type_, (pa.LargeListType, pa.LargeListViewType))
-        return pa.large_list(element) if is_large else pa.list_(element)
+    if isinstance(type_, (pa.ListViewType, pa.LargeListViewType)):
+        type_ = (pa.list_ if isinstance(type_, pa.ListViewType) else pa.large_list)(type_.value_field)
+    if children := [field.with_type(_writable_type(field.type)) for field in children_of(type_)]:
+        return with_children(type_, children)
     if isinstance(type_, pa.DictionaryType) and type_.index_type.bit_width < _INDEX.bit_width:
         return pa.dictionary(_INDEX, type_.value_type, type_.ordered)
     return _PLAIN.get(type_, type_)

@@ -221,11 +221,13 @@ class IndexBackend(Protocol):
         """Url or other text that names the place of the index, without secrets."""
 
     def check(self, kinds: Sequence[str]) -> None:
-        """Check that the backend can store tables of all ``kinds``: values of :attr:`IndexTable.kind`.
+        """Check that the backend can store tables of all ``kinds``: values of :attr:`IndexTable.kind`. A subclass that
+        lacks the method can store all.
 
         Raises:
             InvalidOptionError: the backend cannot store one of the kinds; the hint names a backend that can.
         """
+        return
 
     # -- segments
     async def write_segment(

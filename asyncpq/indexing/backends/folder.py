@@ -457,9 +457,6 @@ class FolderBackend(ObjectBackend):
 
     _suffix = ".parquet"
 
-    def check(self, kinds: Sequence[str]) -> None:
-        """Accept every kind: a folder can store all of them."""
-
     async def write_segment(
         self,
         name: str,

@@ -38,9 +38,6 @@ class MemoryBackend(IndexBackend):
     def __repr__(self) -> str:
         return f"MemoryBackend({len(self._manifests)} manifests, {len(self._segments)} segments)"
 
-    def check(self, kinds: Sequence[str]) -> None:
-        """Accept every kind: memory can store all of them."""
-
     async def write_segment(
         self,
         name: str,

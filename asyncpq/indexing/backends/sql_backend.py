@@ -90,9 +90,6 @@ class SqlBackend(IndexBackend):
     def __repr__(self) -> str:
         return f"SqlBackend({self.description!r})"
 
-    def check(self, kinds: Sequence[str]) -> None:
-        """Accept every kind: a database can store all of them."""
-
     async def write_segment(
         self,
         name: str,

@@ -133,9 +133,6 @@ class ValkeyBackend(IndexBackend):
     def __repr__(self) -> str:
         return f"ValkeyBackend({self.description!r})"
 
-    def check(self, kinds: Sequence[str]) -> None:
-        """Accept every kind: a server can store all of them, if its memory is large enough."""
-
     async def write_segment(
         self,
         name: str,
