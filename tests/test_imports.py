@@ -33,7 +33,7 @@ DOORS = {
         "decoding/encrypted.py",
         "indexing/build/embedding.py",
         "indexing/backends/sorted_rows.py",
-        "spark/row_layout.py",
+        "spark/optimize_lake.py",
         "writing.py",
         "testing/traces.py",
     },

@@ -32,11 +32,10 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from asyncpq.spark import row_layout
-from asyncpq.spark.optimize_lake import OptimizeResult, optimize, write_frame
+from asyncpq.spark import optimize_lake
+from asyncpq.spark.optimize_lake import OptimizeResult, RowLayout, find_keys, optimize, write_frame
 from asyncpq.spark.reads.opened_lake import LakeTarget
 from asyncpq.spark.reads.scan import plan_scan
-from asyncpq.spark.row_layout import RowLayout, find_keys
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.shipping import register
 from asyncpq.spark.types.read_conf import ReadConf, TimestampLoss
@@ -151,7 +150,7 @@ async def test_readers_find_what_was_optimized(spark: SparkSession, tmp_path: Pa
 def test_a_heavy_key_is_spread_over_files_that_stay_in_order(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_layout, "_PARTITION_SAMPLES", 125)  # 1,000 of 3,000 rows
+    monkeypatch.setattr(optimize_lake, "_PARTITION_SAMPLES", 125)  # 1,000 of 3,000 rows
     table = _plain()
     frame = spark.createDataFrame(table)
     ranges: dict[bool, list[tuple[int, int]]] = {}

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parque
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from asyncpq.spark.row_layout import RowLayout, checksums, find_keys
+from asyncpq.spark.optimize_lake import RowLayout, checksums, find_keys
 from asyncpq.spark.types.read_conf import ReadConf
 
 if TYPE_CHECKING:
