@@ -25,6 +25,7 @@ from asyncpq.errors import InvalidOptionError, plural
 from asyncpq.reports.row_writers import (
     ArrowFileWriter,
     ArrowWriter,
+    CountingSink,
     CsvWriter,
     JsonWriter,
     NdjsonWriter,
@@ -151,34 +152,15 @@ def row_writer(
         writer.finish()
 
 
-class _Pipe:
-    """A file object over stdout that counts the written bytes, because pyarrow's writers need a position."""
-
-    closed = False
+class _Pipe(CountingSink):
+    """A file object over stdout, or over a device or pipe."""
 
     def __init__(self, raw: IO[bytes]) -> None:
+        super().__init__(raw.write)
         self._raw = raw
-        self._written = 0
-
-    def write(self, data: bytes) -> int:
-        self._raw.write(data)
-        self._written += len(data)
-        return len(data)
 
     def flush(self) -> None:
         self._raw.flush()
-
-    def tell(self) -> int:
-        return self._written
-
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
 
     def close(self) -> None:
         """Do nothing: stdout stays open for the process."""

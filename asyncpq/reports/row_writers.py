@@ -8,6 +8,7 @@ A writer holds at most one batch in memory; the Parquet writer holds a row group
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import math
@@ -39,6 +40,27 @@ class RowWriter(Protocol):
 
     def abandon(self) -> None:
         """Release resources after an error, without finishing the output. The caller drops the sink."""
+
+
+class CountingSink(io.RawIOBase):
+    """A file object that passes what is written to ``deliver``, and counts it, because pyarrow's writers need a
+    position. What ``deliver`` gets may change afterwards."""
+
+    def __init__(self, deliver: Callable[[Any], object]) -> None:
+        self._deliver = deliver
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._deliver(data)
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return the number of all bytes written."""
+        return self._written
 
 
 def encoded(text: str) -> bytes:

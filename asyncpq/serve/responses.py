@@ -17,7 +17,15 @@ import pyarrow as pa
 from asyncpq import DatasetScan
 from asyncpq.engine.array_conversions import compact_batch, without_metadata
 from asyncpq.metrics import ReadMetrics
-from asyncpq.reports.row_writers import ArrowWriter, CsvWriter, JsonWriter, NdjsonWriter, ParquetWriter, RowWriter
+from asyncpq.reports.row_writers import (
+    ArrowWriter,
+    CountingSink,
+    CsvWriter,
+    JsonWriter,
+    NdjsonWriter,
+    ParquetWriter,
+    RowWriter,
+)
 from asyncpq.serve.access import Limits
 from asyncpq.serve.problems import Problem
 
@@ -49,47 +57,18 @@ class AbortedError(Exception):
     """Raised when an answer fails after its first bytes were sent: the connection is then closed."""
 
 
-class ByteSink:
-    """A file object in memory for pyarrow's writers. :meth:`take` removes and returns the bytes written so far."""
-
-    closed = False
+class ByteSink(CountingSink):
+    """A file object in memory. :meth:`take` removes and returns the bytes written so far."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._written = 0
-
-    def write(self, data: bytes) -> int:
-        """Append a copy of ``data``; return its length."""
-        self._parts.append(bytes(data))
-        self._written += len(data)
-        return len(data)
+        self._parts = parts = list[bytes]()
+        super().__init__(lambda data: parts.append(bytes(data)))
 
     def take(self) -> bytes:
         """Return what was written since the last call."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
-
-    def tell(self) -> int:
-        """Return the number of all bytes written."""
-        return self._written
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
 
 
 class RowsForm(NamedTuple):
