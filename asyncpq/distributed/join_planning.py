@@ -30,8 +30,6 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.distributed.join_tasks import (
-    COMBINED_ROWS,
-    LOOKUP_ROWS,
     FileWrapper,
     How,
     JoinKey,
@@ -43,11 +41,12 @@ from asyncpq.distributed.join_tasks import (
     PinnedFiles,
     bounds_predicate,
     key_request,
+    key_stream,
     one_predicate,
     opened,
 )
 from asyncpq.distributed.scan_planning import TaskKeywords, plan_tasks, scan_of
-from asyncpq.distributed.scan_tasks import TaskScan, plan_again, state_of_scan, task_stream
+from asyncpq.distributed.scan_tasks import TaskScan, plan_again, state_of_scan
 from asyncpq.distributed.worker_sessions import (
     BatchStream,
     WorkerSettings,
@@ -225,13 +224,8 @@ class KeyedRead:
             yield from batches_on_worker(self.scan.settings, partial(self._stream, pickle.loads(task)))
 
     async def _stream(self, files: Sequence[DataFile], session: Session) -> BatchStream:
-        scan, runtime = self.scan, runtime_of(session)
-        state = state_of_scan(scan, runtime, files)
-        request = key_request(scan, self.predicate)
-        operation = runtime.operation("scan", scan.url)
-        requests = KeyRequests(state, request, scan)
-        scanned = DatasetFiles(state, request, operation, scan=True, ordered=False, requests=requests)
-        return task_stream(scan, state, operation, scanned, batch_size=LOOKUP_ROWS, combine_rows=COMBINED_ROWS)
+        state = state_of_scan(self.scan, runtime_of(session), files)
+        return key_stream(self.scan, state, self.predicate, ordered=False)
 
 
 class IndexEstimate(NamedTuple):

@@ -43,9 +43,9 @@ from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 
 #: Maximum rows of the dataset in one batch of a join.
-LOOKUP_ROWS: Final = 65_536
+_LOOKUP_ROWS: Final = 65_536
 #: Keys match a few rows in each of many files: these are combined to batches of so many rows.
-COMBINED_ROWS: Final = 8192
+_COMBINED_ROWS: Final = 8192
 _KEPT: Final = 8  # open datasets of a session
 
 
@@ -84,11 +84,7 @@ class PinnedFiles:
 
     async def lookup(self, predicate: KeyPredicate, session: Session) -> RecordBatchStream:
         """Scan the rows that match a key predicate; return a stream of batches of the engine's types."""
-        state, scan = await opened(session, self), self.scan
-        request = key_request(scan, predicate)
-        operation = state.runtime.operation("scan", scan.url)
-        files = DatasetFiles(state, request, operation, scan=True, requests=KeyRequests(state, request, scan))
-        return task_stream(scan, state, operation, files, batch_size=LOOKUP_ROWS, combine_rows=COMBINED_ROWS)
+        return key_stream(self.scan, await opened(session, self), predicate)
 
 
 class _Opened(NamedTuple):
@@ -201,6 +197,17 @@ class KeyRequests:
         if _names_rows(opened) or (self._has_bounds and opened.file.entry is not None):
             return True  # otherwise the index had excluded it
         return await self._requests.may_match(opened)
+
+
+def key_stream(
+    scan: TaskScan, state: DatasetState, predicate: KeyPredicate, *, ordered: bool = True
+) -> RecordBatchStream:
+    """Return a stream of batches of the engine's types, of the rows that match a key predicate."""
+    request = key_request(scan, predicate)
+    operation = state.runtime.operation("scan", scan.url)
+    requests = KeyRequests(state, request, scan)
+    files = DatasetFiles(state, request, operation, scan=True, ordered=ordered, requests=requests)
+    return task_stream(scan, state, operation, files, batch_size=_LOOKUP_ROWS, combine_rows=_COMBINED_ROWS)
 
 
 def _names_rows(opened: OpenedFile) -> bool:

@@ -128,11 +128,6 @@ class OpenLake:
         names: list[str] = self.schema.names
         return names
 
-    @property
-    def is_snapshot(self) -> bool:
-        """Whether an index lists the files."""
-        return self.state.source.view is View.SNAPSHOT
-
     def columns(self, wanted: Sequence[str]) -> list[int]:
         """Return the positions in ``struct`` of the top-level columns named in ``wanted``; names that do not exist
         are skipped. Names are compared with Spark's case sensitivity."""
