@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from asyncpq import Dataset, Session
-from asyncpq.engine.pinned_datasets import NotModifiedError
+from asyncpq.engine.pinned_datasets import NotModifiedError, own_handle, pinned
 from asyncpq.engine.work import in_thread, set_owner
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
@@ -444,11 +444,11 @@ class _Call:
             if self._exchange.reply.status:
                 raise
             # an object was replaced between its listing and its read: read what is there, and name no versions
-            await self._read(bound, bound.unpinned(), format_, lambda: None)
+            await self._read(bound, own_handle(bound.dataset), format_, lambda: None)
 
     async def _pinned(self, bound: BoundRequest, format_: str, identity: bytes | None) -> None:
         if identity is None:
-            await self._read(bound, bound.unpinned(), format_, lambda: None)
+            await self._read(bound, own_handle(bound.dataset), format_, lambda: None)
             return
         wanted = self._exchange.header("if-none-match")
         # weak and strong tags are alike to If-None-Match
@@ -460,13 +460,13 @@ class _Call:
             return "*" in known or matched[0].removeprefix("W/") in known
 
         def etag() -> str | None:
-            return None if pinned.digest is None else _etag(identity, pinned.digest)
+            return None if fixed.digest is None else _etag(identity, fixed.digest)
 
-        pinned = bound.pinned(is_known)
+        fixed = pinned(bound.dataset, is_known)
         try:
-            await self._read(bound, pinned.dataset, format_, etag)
+            await self._read(bound, fixed.dataset, format_, etag)
         except NotModifiedError:
-            headers = self._headers(FORMATS[format_], pinned.metrics, matched[0])
+            headers = self._headers(FORMATS[format_], fixed.metrics, matched[0])
             await self._exchange.reply.whole(304, headers)
 
     async def _read(self, bound: BoundRequest, dataset: Dataset, format_: str, etag: Callable[[], str | None]) -> None:

@@ -9,14 +9,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from asyncpq import Dataset, DatasetPlan, DatasetScan, Expression, Session
 from asyncpq.engine.foreign_predicates import lookup_condition, num_comparisons, parse_condition
-from asyncpq.engine.pinned_datasets import BoundPredicate, PinnedDataset, own_handle, pinned
+from asyncpq.engine.pinned_datasets import BoundPredicate
 from asyncpq.engine.target_facts import url_facts
 from asyncpq.engine.work import shared_context
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, ObjectNotFoundError, nearest_column
@@ -176,15 +176,6 @@ class BoundRequest:
         if limit is not None and limit > limits.rows:
             raise Problem(400, f"limit is {limit}, but may be at most {limits.rows}")
         return limits.rows if limit is None else limit
-
-    def pinned(self, is_known: Callable[[str], bool]) -> PinnedDataset:
-        """Return a handle of the dataset for one request, which reads fixed versions of its files; see
-        :func:`asyncpq.engine.pinned_datasets.pinned`."""
-        return pinned(self.dataset, is_known)
-
-    def unpinned(self) -> Dataset:
-        """Return a handle of the dataset for one request, which reads the current versions of its files."""
-        return own_handle(self.dataset)
 
     def scan(self, dataset: Dataset) -> DatasetScan:
         """Return the scan that gives the rows of the answer."""
