@@ -17,7 +17,7 @@ from asyncpq.distributed import FooterFacts
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.spark.types.conversion import arrow_schema, converter
 from asyncpq.spark.types.parquet_schema import spark_schema
-from asyncpq.spark.types.read_conf import FileDates, ReadConf, file_dates
+from asyncpq.spark.types.read_conf import FileDates, ReadConf
 
 
 def to_spark(
@@ -37,7 +37,7 @@ def read_as_spark(path: Path, conf: ReadConf, schema: StructType | None = None) 
     """A file by asyncpq, with Spark's types."""
     metadata = metadata_of(path)
     struct = spark_schema(metadata, conf) if schema is None else schema
-    dates = file_dates(metadata, conf)
+    dates = conf.of_file(metadata)
     with (
         blocking.Session(read=ReadOptions(int96_unit="us", legacy_calendar="ignore")) as session,
         session.open_file(str(path)) as file,

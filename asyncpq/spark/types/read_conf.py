@@ -140,13 +140,34 @@ class ReadConf(EngineRules):
         return is_variant(dtype)
 
     def of_file(self, footer: FooterFacts) -> FileDates:
-        """Return the calendars of a file. Raises InvalidOptionError if INT96 values depend on the session's time zone,
-        and that zone is unknown."""
-        return file_dates(footer, self)
+        """Return the calendars of a file, according to the metadata of the file's writer and the settings. Raises
+        InvalidOptionError if INT96 values depend on the session's time zone, and that zone is unknown."""
+        written = footer.calendars
+        int96, zone = written.int96_fields, None
+        if int96 and self.int96_timestamp_conversion and not footer.created_by.startswith("parquet-mr"):
+            zone = self.session_time_zone
+            if zone is None:
+                raise InvalidOptionError(
+                    "with int96TimestampConversion, INT96 values depend on the session's time zone, which is not set",
+                    column=min(int96),
+                    hint="Set the option sessionTimeZone, such as Europe/Berlin.",
+                )
+
+        def calendar(by_settings: RebaseMode, is_legacy: bool | None) -> RebaseCalendar:
+            mode = by_settings if is_legacy is None else "LEGACY" if is_legacy else "CORRECTED"
+            return RebaseCalendar(mode, written.zone or self.jvm_time_zone if mode == "LEGACY" else None)
+
+        return FileDates(
+            calendar(self.datetime_rebase_mode, written.datetimes),
+            calendar(self.int96_rebase_mode, written.int96),
+            int96,
+            int96 & written.timestamp_fields,
+            zone,
+        )
 
     def facts(self, footer: FooterFacts) -> frozenset[str]:
         """Return which dates and times of old calendars a file may have."""
-        dates = file_dates(footer, self)
+        dates = self.of_file(footer)
         facts: set[str] = set()
         if dates.datetime.mode == "LEGACY":
             facts.add(HAS_OLD_DATES)
@@ -330,33 +351,3 @@ def _merge(left: T.DataType, right: T.DataType, conf: ReadConf) -> T.DataType:
             hint="Pass a schema: .schema(...).",
         )
     return left
-
-
-# -- calendars ------------------------------------------------------------------------------------
-
-
-def file_dates(footer: FooterFacts, conf: ReadConf) -> FileDates:
-    """Return the calendars of a file, according to the metadata of the file's writer and the settings. Raises
-    InvalidOptionError if INT96 values depend on the session's time zone, and that zone is unknown."""
-    written = footer.calendars
-    int96, zone = written.int96_fields, None
-    if int96 and conf.int96_timestamp_conversion and not footer.created_by.startswith("parquet-mr"):
-        zone = conf.session_time_zone
-        if zone is None:
-            raise InvalidOptionError(
-                "with int96TimestampConversion, INT96 values depend on the session's time zone, which is not set",
-                column=min(int96),
-                hint="Set the option sessionTimeZone, such as Europe/Berlin.",
-            )
-
-    def calendar(by_settings: RebaseMode, is_legacy: bool | None) -> RebaseCalendar:
-        mode = by_settings if is_legacy is None else "LEGACY" if is_legacy else "CORRECTED"
-        return RebaseCalendar(mode, written.zone or conf.jvm_time_zone if mode == "LEGACY" else None)
-
-    return FileDates(
-        calendar(conf.datetime_rebase_mode, written.datetimes),
-        calendar(conf.int96_rebase_mode, written.int96),
-        int96,
-        int96 & written.timestamp_fields,
-        zone,
-    )

@@ -54,14 +54,7 @@ from asyncpq.spark.types.conversion import (
     rebase_days,
     rebase_micros,
 )
-from asyncpq.spark.types.read_conf import (
-    FileDates,
-    ReadConf,
-    RebaseCalendar,
-    TimestampLoss,
-    file_dates,
-    nullable_struct,
-)
+from asyncpq.spark.types.read_conf import FileDates, ReadConf, RebaseCalendar, TimestampLoss, nullable_struct
 from tests.spark.types.test_parquet_schema import INT96, element, file_of
 from tests.spark.types_files import to_spark
 
@@ -213,8 +206,8 @@ def test_days_of_todays_calendar_stay() -> None:
 
 def test_what_a_footer_says() -> None:
     metadata = file_of(element("c", INT96))
-    assert file_dates(metadata, CONF) == FileDates(int96_fields=frozenset({"c"}))
-    found = file_dates(metadata, ReadConf(datetime_rebase_mode="EXCEPTION", int96_rebase_mode="LEGACY"))
+    assert CONF.of_file(metadata) == FileDates(int96_fields=frozenset({"c"}))
+    found = ReadConf(datetime_rebase_mode="EXCEPTION", int96_rebase_mode="LEGACY").of_file(metadata)
     assert (found.datetime.mode, found.int96.mode, found.int96_zone) == ("EXCEPTION", "LEGACY", None)
     assert pickle.loads(pickle.dumps(found)) == found
 

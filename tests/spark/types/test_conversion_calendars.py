@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from asyncpq.distributed import FooterFacts
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
-from asyncpq.spark.types.read_conf import ReadConf, file_dates, jvm_time_zone
+from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from tests.parquet_files import EditedFile
 from tests.spark.types_files import assert_same, metadata_of, read_as_spark, to_spark, write
 
@@ -64,7 +64,7 @@ def test_files_of_the_old_calendar(
 ) -> None:
     path = _written(spark, restored_conf, tmp_path, zone, unit)
     conf = ReadConf.of(spark)
-    dates = file_dates(metadata_of(path), conf)
+    dates = conf.of_file(metadata_of(path))
     assert (dates.int96 if unit == "INT96" else dates.datetime) == ("LEGACY", zone)
     assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
 
@@ -75,7 +75,7 @@ def test_files_of_todays_calendar(spark: SparkSession, restored_conf: RuntimeCon
     for key in _READ:  # what the file says goes before what is set
         restored_conf.set(key, "LEGACY")
     conf = ReadConf.of(spark)
-    dates = file_dates(metadata_of(path), conf)
+    dates = conf.of_file(metadata_of(path))
     assert (dates.datetime.mode, dates.int96.mode, dates.int96_zone) == ("CORRECTED", "CORRECTED", None)
     assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
 
@@ -125,7 +125,7 @@ def test_int96_beside_other_timestamps_in_one_column() -> None:
     schema = SimpleNamespace(leaves=leaves, fields=[SimpleNamespace(name=name) for name in "abc"])
     metadata: Any = SimpleNamespace(schema=schema, key_value_metadata={}, created_by="other")
     conf = ReadConf(session_time_zone="Europe/Paris", int96_timestamp_conversion=True)
-    dates = file_dates(FooterFacts(metadata), conf)
+    dates = conf.of_file(FooterFacts(metadata))
     assert (sorted(dates.int96_fields), sorted(dates.mixed_fields)) == (["a", "b"], ["a"])
     batch = pa.record_batch(
         {name: [{"t": None}] for name in "ab"},
@@ -147,6 +147,6 @@ def test_int96_of_other_writers(spark: SparkSession, restored_conf: RuntimeConfi
         tmp_path, "clock", pa.table({"t": pa.array(hours, pa.timestamp("us"))}), use_deprecated_int96_timestamps=True
     )
     conf = ReadConf.of(spark)
-    assert file_dates(metadata_of(path), conf).int96_zone == "Europe/Paris"
+    assert conf.of_file(metadata_of(path)).int96_zone == "Europe/Paris"
     frame = spark.read.parquet(str(path))
     assert_same(read_as_spark(path, conf), frame.toArrow())
