@@ -48,7 +48,7 @@ from asyncpq.expressions import (
     with_key_sets,
 )
 from asyncpq.expressions.scalars import Scalar, as_scalar, as_scalars
-from asyncpq.expressions.tree import MAX_NESTING
+from asyncpq.expressions.tree import MAX_NESTING, MIRRORED
 from asyncpq.parquet.flatbuffers import FlatBuffer
 
 _OPS: Final[dict[str, CompareOp]] = {
@@ -59,7 +59,6 @@ _OPS: Final[dict[str, CompareOp]] = {
     "greater": ">",
     "greater_equal": ">=",
 }
-_MIRRORED: Final[dict[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TEXT: Final[dict[str, Callable[[str, Any], Expression]]] = {
     "starts_with": StartsWith,
     "match_substring": Contains,
@@ -186,7 +185,7 @@ class _Translation:
     def _compare(self, op: CompareOp, args: list[Node]) -> Expression:
         left, right = args
         if isinstance(left, Literal) and not isinstance(right, Literal):
-            left, right, op = right, left, _MIRRORED[op]
+            left, right, op = right, left, MIRRORED[op]
         column = self._column_of(left)
         if isinstance(right, Literal):
             return Comparison(column, op, _value(right))

@@ -67,14 +67,6 @@ COMPARE: Mapping[str, Callable[[Sequence[Any]], Any]] = {  # of lists of two arr
     ">": pc.kernel("greater"),
     ">=": pc.kernel("greater_equal"),
 }
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {  # of pyarrow expressions
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _NULL = null_scalar(pa.bool_())
 _FALSE = plain_scalar(False, pa.bool_())
 _GAP = r"[\x00-/:-@\[-`{-\x7f]"  # ASCII characters that are neither letters nor numbers
@@ -109,7 +101,7 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
 
 def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) -> pc.Expression:
     if isinstance(expr, tree.ColumnComparison):
-        return _OPERATORS[expr.op](references[expr.left], references[expr.right])
+        return tree.OPERATORS[expr.op](references[expr.left], references[expr.right])
     (name, field), *_ = references.items()
     if isinstance(expr, tree.IsNull):
         return field.is_null(nan_is_null=expr.nan_is_null)
@@ -117,7 +109,7 @@ def _atom_to_pyarrow(expr: Expression, references: Mapping[str, pc.Expression]) 
         return text_kernel(expr)(field)
     try:
         if isinstance(expr, tree.Comparison):
-            return _OPERATORS[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
+            return tree.OPERATORS[expr.op](field, pc.scalar(arrow_scalar(expr.value)))
         if isinstance(expr, tree.In):
             return field.isin(_value_set(expr.values))
         if isinstance(expr, tree.KeyIn):

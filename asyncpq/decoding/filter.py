@@ -50,7 +50,6 @@ _NULL = null_scalar(pa.bool_())
 Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]
 Evaluate: TypeAlias = Callable[[Columns], Any]
 
-_FLIPPED: Mapping[tree.CompareOp, tree.CompareOp] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FEW_KEYS = 4
 _PERHAPS_NO_KEYS = frozenset({type(None), float, Decimal})  # null and NaN, which match nothing
 _SEARCHED_VALUES = 256  # for each key: so many sorted values are searched, fewer hashed
@@ -185,7 +184,7 @@ class FilterCompiler:
             column, type_, convert = known  # as of most lookups
             scalar = None if convert is None else exact_scalar(expr.value, type_, convert)
             if scalar is not None:
-                compare = COMPARE[_FLIPPED[expr.op]]
+                compare = COMPARE[tree.MIRRORED[expr.op]]
                 evaluate = _on_values(column, lambda values: compare([scalar, values]))
                 return Filter(expr, evaluate, (column.key,), (), 1)
         compiler = _Compiler(self.types, self._compared)
@@ -260,7 +259,7 @@ class _Compiler:
                 _refuse_uuid(expr.value, column)
                 return self._engine(expr)
             op, scalar = near
-        compare = COMPARE[_FLIPPED[op]]
+        compare = COMPARE[tree.MIRRORED[op]]
         return _on_values(column, lambda values: compare([scalar, values]))
 
     def _membership(self, expr: tree.In) -> Evaluate:

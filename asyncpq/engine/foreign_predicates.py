@@ -69,7 +69,6 @@ N = TypeVar("N")
 #: The operator of a comparison.
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
-_MIRRORED: Final[Mapping[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INVERSE: Final[Mapping[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -244,7 +243,7 @@ def compared(column: str, op: CompareOp, value: object, *, is_float: bool, value
         value_first: whether the value stands before the operator, as in ``5 < x``.
     """
     literal = as_scalar(value)
-    op = _MIRRORED[op] if value_first else op
+    op = tree.MIRRORED[op] if value_first else op
     true, false = (_ordered(column, each, literal, is_float=is_float) for each in (op, _INVERSE[op]))
     return ForeignAtom(true, false)
 

@@ -2,9 +2,7 @@
 
 A predicate has exactly the condition's meaning. If no predicate has the meaning of a part of the condition,
 ExpressionError says what to write instead. sqlglot parses the text. It is loaded when the first condition is parsed, so
-the code tells sqlglot's nodes apart by the names of their classes. The module for Spark's conditions
-(``spark/reads/conditions.py``) shares :data:`COMPARISONS` and ``sql_operands.name_parts``; it follows Spark's rules
-for literals and nulls.
+the code tells sqlglot's nodes apart by the names of their classes.
 
 A number or quoted text has no type of its own: it becomes :class:`asyncpq.expressions.scalars.Untyped`, which takes the
 column's type, as in SQL engines. ``DATE '...'``, ``CAST(... AS ...)`` and the like have a type. ``sql_operands.py``
@@ -21,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import operator
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -55,22 +52,14 @@ from asyncpq.expressions.sql_operands import (
 from asyncpq.expressions.tokens import tokens
 from asyncpq.expressions.tree import Expression
 
-#: For each comparison of sqlglot the operator, and that with both sides exchanged.
-COMPARISONS: Final[dict[str, tuple[tree.CompareOp, tree.CompareOp]]] = {
-    "EQ": ("==", "=="),
-    "NEQ": ("!=", "!="),
-    "LT": ("<", ">"),
-    "LTE": ("<=", ">="),
-    "GT": (">", "<"),
-    "GTE": (">=", "<="),
-}
-_OPERATORS: Final[dict[tree.CompareOp, Callable[[Any, Any], bool]]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+#: The operators of sqlglot's comparisons.
+_COMPARISONS: Final[dict[str, tree.CompareOp]] = {
+    "EQ": "==",
+    "NEQ": "!=",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
 }
 _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
 _JOINTS: Final = re.compile(r"\b(?:AND|OR|BETWEEN)\b", re.IGNORECASE)
@@ -249,26 +238,26 @@ def _not(node: Any) -> Expression:
 
 
 def _comparison(node: Any) -> Expression:
-    op, flipped = COMPARISONS[kind_of(node)]
+    op = _COMPARISONS[kind_of(node)]
     if is_truncation(node.this) or is_truncation(node.expression):
-        return compare_truncated(node, op, flipped, node.this, node.expression)
-    return _compared(node, op, flipped, operand_of(node.this), operand_of(node.expression))
+        return compare_truncated(node, op, node.this, node.expression)
+    return _compared(node, op, operand_of(node.this), operand_of(node.expression))
 
 
-def _compared(node: Any, op: tree.CompareOp, flipped: tree.CompareOp, left: Any, right: Any) -> Expression:
+def _compared(node: Any, op: tree.CompareOp, left: Any, right: Any) -> Expression:
     if isinstance(left, ColumnPath):
         if isinstance(right, ColumnPath):
             return _columns_compared(node, left, op, right)
         return tree.Comparison(left.name, op, right)
     if isinstance(right, ColumnPath):
-        return tree.Comparison(right.name, flipped, left)
+        return tree.Comparison(right.name, tree.MIRRORED[op], left)
     left, right = _plain(left), _plain(right)
     if left is None or right is None:
         return tree.Constant(None)
     numbers = (int, Decimal)
     if type(left) is not type(right) and not (type(left) in numbers and type(right) in numbers):
         refuse(node, "compares literals of different types", "Compare a column with a literal.")
-    return tree.Constant(_OPERATORS[op](left, right))
+    return tree.Constant(tree.OPERATORS[op](left, right))
 
 
 def _columns_compared(node: Any, left: str, op: tree.CompareOp, right: str) -> Expression:
@@ -289,10 +278,10 @@ def _between(node: Any) -> Expression:
     _only(node, "this", "low", "high")
     if is_truncation(node.this):
         truncated, low, high = node.this, node.args["low"], node.args["high"]
-        above = compare_truncated(node, ">=", "<=", truncated, low)
-        return tree.And((above, compare_truncated(node, "<=", ">=", truncated, high)))
+        above = compare_truncated(node, ">=", truncated, low)
+        return tree.And((above, compare_truncated(node, "<=", truncated, high)))
     value, low, high = operand_of(node.this), operand_of(node.args["low"]), operand_of(node.args["high"])
-    return tree.And((_compared(node, ">=", "<=", value, low), _compared(node, "<=", ">=", value, high)))
+    return tree.And((_compared(node, ">=", value, low), _compared(node, "<=", value, high)))
 
 
 def _in(node: Any) -> Expression:
@@ -451,7 +440,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression]]] = {
     "Or": _junction(tree.Or),
     "Not": _not,
     "Paren": lambda node: _condition(node.this),
-    **dict.fromkeys(COMPARISONS, _comparison),
+    **dict.fromkeys(_COMPARISONS, _comparison),
     "Between": _between,
     "In": _in,
     "Is": _is,
@@ -530,14 +519,14 @@ def is_truncation(node: Any) -> bool:
     return kind_of(node) == "DateTrunc" or (kind_of(node) == "Paren" and is_truncation(node.this))
 
 
-def compare_truncated(node: Any, op: tree.CompareOp, flipped: tree.CompareOp, left: Any, right: Any) -> Expression:
-    """Return the range of the column in which ``left op right`` is true; one of the two is a call of date_trunc, and
-    ``flipped`` is the operator with both sides exchanged. ``node`` is named in errors.
+def compare_truncated(node: Any, op: tree.CompareOp, left: Any, right: Any) -> Expression:
+    """Return the range of the column in which ``left op right`` is true; one of the two is a call of date_trunc.
+    ``node`` is named in errors.
 
     Raises ExpressionError if the other side is no literal of a time, or the unit is unknown.
     """
     if not is_truncation(left):
-        left, right, op = right, left, flipped
+        left, right, op = right, left, tree.MIRRORED[op]
     while kind_of(left) == "Paren":
         left = left.this
     unit = str(left.args["unit"].name).upper()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
@@ -28,6 +28,17 @@ from asyncpq.expressions.scalars import Scalar, literal_key, show, show_many
 from asyncpq.records import dataclass
 
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+#: For each operator that with both sides exchanged.
+MIRRORED: Final[Mapping[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+#: For each operator Python's function.
+OPERATORS: Final[Mapping[CompareOp, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 T = TypeVar("T")
 
 # Plain characters and escaped wildcards. A backslash before another character ends them: pyarrow takes it for a
