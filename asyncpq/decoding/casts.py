@@ -60,8 +60,8 @@ class Match:
     unreadable: AsyncpqError | None = None  # the error to raise if the column or part is read
 
 
-# A part of the target: its ordinal in the source (None if the file lacks it), its cast and its match.
-_Part: TypeAlias = tuple[int | None, Cast | None, Match]
+#: A part of the target: its ordinal in the source (None if the file lacks it), its cast and its match.
+Part: TypeAlias = tuple[int | None, Cast | None, Match]
 
 
 def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
@@ -96,7 +96,7 @@ def cast_to(match: Match, type_: pa.DataType, leaves: frozenset[int]) -> Cast | 
     if match.is_shredded:
         from asyncpq.decoding.shredded_variant import restoring
 
-        cast_array = partial(_restored, restoring(type_), match.field.type)
+        cast_array = partial(restored, restoring(type_), match.field.type)
     elif match.children:
         cast_array = _nested(match, source, type_, leaves)
     elif source.resolution is not None:
@@ -130,7 +130,7 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
     read = [span for span in child_leaves(source.type, source.first_leaf) if not leaves.isdisjoint(span)]
     if len(read) != len(inner):
         raise mismatch(type_, target)
-    parts: list[_Part] = []
+    parts: list[Part] = []
     for child in match.children:
         index = None
         cast_array: Cast | None = None
@@ -146,10 +146,12 @@ def _nested(match: Match, source: SourcePart, type_: pa.DataType, leaves: frozen
     )
     if same and type_.equals(target):
         return None
-    return _of_parts(target, parts)
+    return cast_parts(target, parts)
 
 
-def _of_parts(target: pa.DataType, parts: Sequence[_Part]) -> Cast:
+def cast_parts(target: pa.DataType, parts: Sequence[Part]) -> Cast:
+    """Return a function that makes arrays of the nested type ``target`` of the ``parts`` of others of the same
+    kind."""
     if isinstance(target, pa.StructType):
         return partial(_struct, target, parts)
     if isinstance(target, pa.MapType):
@@ -161,24 +163,24 @@ def cast_children(type_: pa.DataType, casts: Sequence[Cast | None]) -> Cast:
     """Return a function that applies ``casts``, which keep the types, to the children of arrays of the nested
     ``type_``; None leaves a child as it is."""
     children = zip(casts, children_of(type_), strict=True)
-    return _of_parts(type_, [(index, change, lacking(child)) for index, (change, child) in enumerate(children)])
+    return cast_parts(type_, [(index, change, lacking(child)) for index, (change, child) in enumerate(children)])
 
 
-def _child_array(part: _Part, arrays: Sequence[pa.Array], length: int) -> pa.Array:
+def _child_array(part: Part, arrays: Sequence[pa.Array], length: int) -> pa.Array:
     index, cast_array, child = part
     if index is None:
         return constant_array(child.default or null_scalar(child.field.type), length)
     return arrays[index] if cast_array is None else cast_array(arrays[index])
 
 
-def _struct(target: pa.StructType, parts: Sequence[_Part], array: pa.Array) -> pa.Array:
+def _struct(target: pa.StructType, parts: Sequence[Part], array: pa.Array) -> pa.Array:
     # Values under a null struct are undefined and must not fail the cast.
     arrays = array.flatten() if array.null_count else [array.field(index) for index in range(array.type.num_fields)]
     children = [_child_array(part, arrays, len(array)) for part in parts]
     return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
 
-def _map(target: pa.MapType, parts: Sequence[_Part], array: pa.Array) -> pa.Array:
+def _map(target: pa.MapType, parts: Sequence[Part], array: pa.Array) -> pa.Array:
     entries = pa.struct([target.key_field, target.item_field])
     inside = array.values
     starts = pc.add(array.offsets, plain_scalar(0, pa.int32()))  # a copy without the slice's offset
@@ -194,7 +196,7 @@ def _map(target: pa.MapType, parts: Sequence[_Part], array: pa.Array) -> pa.Arra
     )
 
 
-def _restored(
+def restored(
     restore: Callable[[pa.StructArray], tuple[pa.Array, pa.Array]], target: pa.StructType, array: pa.Array
 ) -> pa.Array:
     """Restore a shredded VARIANT array to values and metadata, cut to the fields of ``target``."""
@@ -204,7 +206,7 @@ def _restored(
     return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
 
-def _list(target: pa.DataType, parts: Sequence[_Part], array: pa.Array) -> pa.Array:
+def _list(target: pa.DataType, parts: Sequence[Part], array: pa.Array) -> pa.Array:
     (part,) = parts
     offset_type = pa.int64() if target.id in _WIDE_OFFSETS else pa.int32()
     values, offsets = flattened(array, offset_type)

@@ -7,13 +7,14 @@ conversion that changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 
 from asyncpq.decoding import calendars
-from asyncpq.decoding.arrow import children_of, flattened, validity, with_children
+from asyncpq.decoding.arrow import children_of, validity, with_children
+from asyncpq.decoding.casts import Cast, cast_parts, lacking, restored
 from asyncpq.decoding.compact import compact_batch, without_metadata
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import UnsupportedFeatureError
@@ -27,12 +28,10 @@ __all__ = [
     "without_metadata",
 ]
 
-_Convert: TypeAlias = Callable[[pa.Array], pa.Array]
-
 
 def nested_conversion(
-    source: pa.DataType, target: pa.DataType, parts: Sequence[tuple[int | None, _Convert | None]]
-) -> _Convert | None:
+    source: pa.DataType, target: pa.DataType, parts: Sequence[tuple[int | None, Cast | None]]
+) -> Cast | None:
     """Return the conversion of structs, lists or maps of the type ``source`` to ``target``, of the same kind.
 
     Args:
@@ -45,60 +44,23 @@ def nested_conversion(
     """
     if source.equals(target) and all(part == (at, None) for at, part in enumerate(parts)):
         return None
-    if isinstance(target, pa.StructType):
-        return _of_structs(target, parts)
-    (_, first), *rest = parts
-    return _of_maps(source, target, first, rest[0][1]) if isinstance(target, pa.MapType) else _of_lists(target, first)
+    return cast_parts(
+        target, [(at, part, lacking(child)) for child, (at, part) in zip(children_of(target), parts, strict=True)]
+    )
 
 
-def _of_structs(target: pa.StructType, parts: Sequence[tuple[int | None, _Convert | None]]) -> _Convert:
-    def convert(array: pa.Array) -> pa.Array:
-        fields = array.flatten() if array.null_count else [array.field(at) for at in range(array.type.num_fields)]
-        children = [
-            pa.nulls(len(array), child.type) if at is None else _applied(part, fields[at])
-            for child, (at, part) in zip(target, parts, strict=True)
-        ]
-        return _from_children(target, array, children)
-
-    return convert
-
-
-def _of_lists(target: pa.DataType, part: _Convert | None) -> _Convert:
-    def convert(array: pa.Array) -> pa.Array:
-        values, offsets = flattened(array, pa.int32())
-        return _from_children(target, array, [_applied(part, values)], offsets)
-
-    return convert
-
-
-def _of_maps(source: pa.DataType, target: pa.MapType, key: _Convert | None, item: _Convert | None) -> _Convert:
-    entries = pa.struct([target.key_field, target.item_field])
-    as_list = pa.list_(pa.field("entries", pa.struct([*children_of(source)]), nullable=False))
-
-    def convert(array: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
-        begin = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # copies the offsets of a slice only
-        values, offsets = flattened(_from_children(as_list, array, [array.values], begin), pa.int32())
-        children = [_applied(key, values.field(0)), _applied(item, values.field(1))]
-        struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
-        return _from_children(target, array, [struct], offsets)
-
-    return convert
-
-
-def variant_conversion(source: pa.StructType, target: pa.StructType) -> _Convert:
+def variant_conversion(source: pa.StructType, target: pa.StructType) -> Cast:
     """Return a function that converts a VARIANT column as a file stores it, shredded or not, from arrays of the type
     ``source`` to arrays of ``target``: a struct of binary ``value`` and ``metadata`` in any order. Both are empty, not
     null, where the variant is null."""
     if {field.name for field in source} != {"value", "metadata"}:
-        restore = restoring(source)
-        return lambda array: _from_children(target, array, list(restore(array)))
+        return partial(restored, restoring(source), target)
     places = [source.get_field_index(field.name) for field in target]
 
     def convert(array: pa.Array) -> pa.Array:
         parts = [array.field(at).cast(pa.binary()) for at in places]
-        return _from_children(target, array, [part.fill_null(b"") if array.null_count else part for part in parts])
+        children = [part.fill_null(b"") if array.null_count else part for part in parts]
+        return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
     return convert
 
@@ -108,19 +70,6 @@ def with_inner_types(dtype: pa.DataType, types: Sequence[pa.DataType]) -> pa.Dat
     and value types of a map. Names, nullability and the kind of list stay."""
     fields = [child.with_type(inner) for child, inner in zip(children_of(dtype), types, strict=True)]
     return with_children(dtype, fields)
-
-
-def _applied(convert: _Convert | None, array: pa.Array) -> pa.Array:
-    return array if convert is None else convert(array)
-
-
-def _from_children(
-    dtype: pa.DataType, array: pa.Array, children: Sequence[pa.Array], offsets: pa.Array | None = None
-) -> pa.Array:
-    """Return a nested array of the type ``dtype`` with these children, and with the length and nulls of ``array``.
-    ``offsets``: where the elements of each list or map begin; None for structs."""
-    buffers = [validity(array)] if offsets is None else [validity(array), offsets.buffers()[1]]
-    return pa.Array.from_buffers(dtype, len(array), buffers, array.null_count, 0, children)
 
 
 def rebased(array: pa.Array, zone: str | None = None, *, refusal: UnsupportedFeatureError | None = None) -> pa.Array:
