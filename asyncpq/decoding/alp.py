@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import plain_array, read_column, take
 from asyncpq.decoding.page import DataPage, PackedPage, check_crc, page_parts
-from asyncpq.decoding.splice import exact_template, page_bytes, plain_page
+from asyncpq.decoding.splice import page_bytes, plain_page, required_template
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.parquet.chunk_pages import PageHeader
 from asyncpq.parquet.column_chunk import Encoding, PageType
@@ -280,7 +280,8 @@ def _content(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec: in
 def _exact_content(values: memoryview, codec: int, size: int, leaf: Leaf) -> bytes:
     """Decompress bytes that do not state their size, which pyarrow's Parquet reader would compare."""
     page = page_bytes(PageType.DATA_PAGE, size, values, (1, Encoding.PLAIN, Encoding.RLE, Encoding.RLE))
-    file = exact_template(codec, size).splice(b"", [page], num_values=1, num_rows=1)
+    template = required_template(PhysicalType.FIXED_LEN_BYTE_ARRAY, codec, Encoding.PLAIN, type_length=size)
+    file = template.splice(b"", [page], num_values=1, num_rows=1)
     try:
         array = read_column(file, verify_crc=False).chunk(0)
     except AsyncpqError as error:

@@ -20,18 +20,16 @@ from asyncpq.decoding.splice import (
     CODEC_NAMES,
     ENCODING_PLAIN,
     ENCODING_RLE,
-    FooterTemplate,
     dictionary_as_data_page,
     page_bytes,
-    root_element,
-    schema_element,
+    required_template,
 )
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError, limit_hint
 from asyncpq.objects.read_plan import Item, RowGroupPlan
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, RawPage, decode_page_header
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, PageType
-from asyncpq.parquet.logical_types import PhysicalType, Repetition
+from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.records import NamedTuple
@@ -184,7 +182,7 @@ def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
         uncompressed_size=header.uncompressed_size,
         level=0,
     )
-    template = _required_template(PhysicalType.BYTE_ARRAY, chunk.codec, ENCODING_PLAIN)
+    template = required_template(PhysicalType.BYTE_ARRAY, chunk.codec, ENCODING_PLAIN)
     count = header.num_values
     values = read_column(template.splice(b"", [page], num_values=count, num_rows=count), verify_crc=False)
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
@@ -209,20 +207,7 @@ def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
     return max(size, nbytes)
 
 
-def _required_template(physical_type: PhysicalType, codec: int, encoding: int) -> FooterTemplate:
-    return FooterTemplate(
-        schema_elements=root_element(1) + schema_element(b"x", Repetition.REQUIRED, physical_type),
-        num_elements=2,
-        physical_type=physical_type,
-        path=(b"x",),
-        codec=codec,
-        encodings=(encoding, ENCODING_RLE),
-        arrow_schema=None,
-        created_by=None,
-    )
-
-
-_PREFIX_LENGTHS = _required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENCODING_DELTA_BINARY_PACKED)
+_PREFIX_LENGTHS = required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENCODING_DELTA_BINARY_PACKED)
 
 
 class LeafSize:

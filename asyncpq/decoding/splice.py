@@ -201,19 +201,18 @@ def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> Fo
     return _template(metadata, leaf, chunk.codec, element, PhysicalType.INT32, encodings)
 
 
-def exact_template(codec: int, size: int) -> FooterTemplate:
-    """Return the template for pages of one value of exactly ``size`` bytes."""
-    writer = CompactWriter()
-    for field_id, number in enumerate((PhysicalType.FIXED_LEN_BYTE_ARRAY, size, Repetition.REQUIRED), 1):
-        writer.field_i32(field_id, number)
-    writer.field_binary(4, b"x")
+def required_template(
+    physical_type: PhysicalType, codec: int, encoding: int, *, type_length: int | None = None
+) -> FooterTemplate:
+    """Return the template for pages of a required column of no file; ``type_length``: of fixed-size byte arrays."""
+    element = schema_element(b"x", Repetition.REQUIRED, physical_type, type_length=type_length)
     return FooterTemplate(
-        schema_elements=root_element(1) + writer.getvalue(),
+        schema_elements=root_element(1) + element,
         num_elements=2,
-        physical_type=PhysicalType.FIXED_LEN_BYTE_ARRAY,
+        physical_type=physical_type,
         path=(b"x",),
         codec=codec,
-        encodings=(ENCODING_PLAIN, ENCODING_RLE),
+        encodings=(encoding, ENCODING_RLE),
         arrow_schema=None,
         created_by=None,
     )
