@@ -16,26 +16,17 @@ from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import decompress, has_lengths, leaf_types, read_column, stored_as, value_bits
 from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.page import Dictionary, LeafArray, PackedPage
-from asyncpq.decoding.splice import (
-    CODEC_NAMES,
-    ENCODING_PLAIN,
-    ENCODING_RLE,
-    dictionary_as_data_page,
-    page_bytes,
-    required_template,
-)
+from asyncpq.decoding.splice import CODEC_NAMES, dictionary_as_data_page, page_bytes, required_template
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError, limit_hint
 from asyncpq.objects.read_plan import Item, RowGroupPlan
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, RawPage, decode_page_header
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, PageType
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, Encoding, PageType
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.records import NamedTuple
 
-ENCODING_DELTA_BINARY_PACKED = 5
-ENCODING_DELTA_BYTE_ARRAY = 7
 LEVEL_BITS = 16  # pyarrow holds levels as int16 while it decodes
 OFFSET_BITS = 33  # of a list: its offset and its validity
 UNKNOWN = 1 << 62
@@ -93,7 +84,7 @@ def prefix_bytes(page: bytes | memoryview, header: PageHeader, leaf: Leaf, codec
         raise CorruptFileError(f"a page has {header.num_values} values, but {count} prefix lengths", column=leaf.dotted)
     if count == 0:
         return 0
-    numbers = (count, ENCODING_DELTA_BINARY_PACKED, ENCODING_RLE, ENCODING_RLE)
+    numbers = (count, Encoding.DELTA_BINARY_PACKED, Encoding.RLE, Encoding.RLE)
     page_of_lengths = page_bytes(PageType.DATA_PAGE, len(values), values, numbers)
     file = _PREFIX_LENGTHS.splice(b"", [page_of_lengths], num_values=count, num_rows=count)
     lengths = read_column(file, verify_crc=False)
@@ -123,7 +114,7 @@ def _encoded_values(page: bytes | memoryview, header: PageHeader, leaf: Leaf, co
             (header.rep_encoding, leaf.max_repetition_level),
             (header.def_encoding, leaf.max_definition_level),
         ):
-            if level and encoding == ENCODING_RLE:
+            if level and encoding == Encoding.RLE:
                 start += 4 + int.from_bytes(values[start : start + 4], "little")
             elif level:  # BIT_PACKED, deprecated
                 start += (header.num_values * level.bit_length() + 7) // 8
@@ -154,7 +145,7 @@ def leaf_bounds(
             indexed += header.num_values
         elif chunk.physical_type == PhysicalType.BYTE_ARRAY:
             proven += header.uncompressed_size
-        if header.is_data and header.encoding == ENCODING_DELTA_BYTE_ARRAY:
+        if header.is_data and header.encoding == Encoding.DELTA_BYTE_ARRAY:
             repeated += prefix_bytes(page.data, header, leaf, chunk.codec)
     # Values of fixed size are counted already. Only decoded values are held to that size.
     proven = proven + repeated if chunk.physical_type == PhysicalType.BYTE_ARRAY else max(proven, repeated)
@@ -182,7 +173,7 @@ def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
         uncompressed_size=header.uncompressed_size,
         level=0,
     )
-    template = required_template(PhysicalType.BYTE_ARRAY, chunk.codec, ENCODING_PLAIN)
+    template = required_template(PhysicalType.BYTE_ARRAY, chunk.codec, Encoding.PLAIN)
     count = header.num_values
     values = read_column(template.splice(b"", [page], num_values=count, num_rows=count), verify_crc=False)
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
@@ -207,7 +198,7 @@ def nested_bytes(array: pa.Array, type_: pa.DataType) -> int:
     return max(size, nbytes)
 
 
-_PREFIX_LENGTHS = required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENCODING_DELTA_BINARY_PACKED)
+_PREFIX_LENGTHS = required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, Encoding.DELTA_BINARY_PACKED)
 
 
 class LeafSize:
@@ -240,7 +231,7 @@ class LeafSize:
         if self._has_lengths and not encoded:
             size += sum([header.uncompressed_size for header in headers])
         if self._may_repeat and not encoded:
-            repeating = [index for index, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
+            repeating = [index for index, header in enumerate(headers) if header.encoding == Encoding.DELTA_BYTE_ARRAY]
             # no value is longer than its whole page
             coarse = sum([headers[index].num_values * headers[index].uncompressed_size for index in repeating])
             if size + coarse > limit:
@@ -398,5 +389,5 @@ class SizeEstimate:
             if header.type is PageType.DATA_PAGE or header.type is PageType.DATA_PAGE_V2:
                 num_values += header.num_values
                 indexed |= header.encoding in DICTIONARY_ENCODINGS
-                delta |= header.encoding == ENCODING_DELTA_BYTE_ARRAY
+                delta |= header.encoding == Encoding.DELTA_BYTE_ARRAY
         return _Content(num_values, size, indexed, delta)

@@ -21,7 +21,7 @@ from asyncpq.decoding import kernels as pc
 from asyncpq.decoding.arrow import child_leaves, join, plain_array, plain_scalar, stored_as
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.page import DataPage, PageQueue, check_crc_alike, page_header
-from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
+from asyncpq.decoding.splice import LeafContent
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.parquet.chunk_pages import WRONG_NUM_ROWS, PageHeader, PageWalker, RawPage, header_contradiction
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType
@@ -236,7 +236,7 @@ def _num_levels(
     return pc.if_else(pc.is_valid(array), counts, one) if array.null_count else counts
 
 
-_DICTIONARY_OR_PLAIN: Final = DICTIONARY_ENCODINGS | {ENCODING_PLAIN}
+_DICTIONARY_OR_PLAIN: Final = DICTIONARY_ENCODINGS | {Encoding.PLAIN}
 
 
 def is_indexed(page: RawPage) -> bool:

@@ -28,10 +28,6 @@ from asyncpq.parquet.thrift import BINARY, FALSE, I32, STRUCT, CompactWriter, va
 from asyncpq.pruning.zone_maps import GEOMETRIES
 from asyncpq.records import NamedTuple
 
-ENCODING_PLAIN = 0
-ENCODING_PLAIN_DICTIONARY = 2
-ENCODING_RLE = 3
-ENCODING_RLE_DICTIONARY = 8
 CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: "lz4_raw"}
 
 _MARK = 0x5A5A5A5A5A5A  # replaced by a count or an offset; 7 bytes as a varint, never a real value
@@ -184,20 +180,20 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
     Encodings and codec come from ``chunk``; a chunk with other encodings or another codec needs its own template.
     """
     element = raw_element(metadata, leaf.element_index)
-    encodings = (*chunk.encodings, ENCODING_PLAIN)  # of a dictionary that is made a data page
+    encodings = (*chunk.encodings, Encoding.PLAIN)  # of a dictionary that is made a data page
     return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, encodings, arrow_schema)
 
 
 def bytes_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
     """Return the template for data pages of byte arrays, to be decoded to binary without their logical type."""
     element = bare_element(metadata, leaf.element_index)
-    return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, (*chunk.encodings, ENCODING_PLAIN))
+    return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, (*chunk.encodings, Encoding.PLAIN))
 
 
 def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
     """Return the template for dictionary-encoded data pages, to be decoded to their int32 dictionary indices."""
     element = schema_element(_path(leaf)[-1], leaf.element.repetition, PhysicalType.INT32)
-    encodings = (ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY)
+    encodings = (Encoding.PLAIN, Encoding.RLE, Encoding.RLE_DICTIONARY, Encoding.PLAIN_DICTIONARY)
     return _template(metadata, leaf, chunk.codec, element, PhysicalType.INT32, encodings)
 
 
@@ -212,7 +208,7 @@ def required_template(
         physical_type=physical_type,
         path=(b"x",),
         codec=codec,
-        encodings=(encoding, ENCODING_RLE),
+        encodings=(encoding, Encoding.RLE),
         arrow_schema=None,
         created_by=None,
     )
@@ -268,7 +264,7 @@ def plain_page(rep_levels: bytes, def_levels: bytes, values: bytes | memoryview,
     """Return a PLAIN V2 data page that is not compressed, whatever the codec of its chunk. ``counts`` are its numbers
     of values, nulls and rows."""
     payload = b"".join((rep_levels, def_levels, values))
-    numbers = (*counts, ENCODING_PLAIN, len(def_levels), len(rep_levels))
+    numbers = (*counts, Encoding.PLAIN, len(def_levels), len(rep_levels))
     return page_bytes(PageType.DATA_PAGE_V2, len(payload), payload, numbers, compressed=False)
 
 
@@ -281,7 +277,7 @@ def dictionary_as_data_page(
     stays as it is, after the levels "all present" if the leaf's definition ``level`` is not 0.
     """
     levels = varint(num_values << 1) + bytes((level,)) if level else b""
-    numbers = (num_values, 0, num_values, ENCODING_PLAIN, len(levels), 0)  # values, nulls, rows, ..., levels' bytes
+    numbers = (num_values, 0, num_values, Encoding.PLAIN, len(levels), 0)  # values, nulls, rows, ..., levels' bytes
     return page_bytes(PageType.DATA_PAGE_V2, uncompressed_size + len(levels), levels + payload, numbers)
 
 
@@ -305,7 +301,7 @@ def _shared_identity(codec: int, size: int) -> bytes:
 def _identity_dictionary(codec: int, size: int) -> bytes:
     values = kernels.cast(pa.arange(0, size), pa.int32()).buffers()[1].slice(0, 4 * size)
     payload = compress(CODEC_NAMES[codec], values) if codec in CODEC_NAMES else values.to_pybytes()
-    return page_bytes(PageType.DICTIONARY_PAGE, 4 * size, payload, (size, ENCODING_PLAIN))
+    return page_bytes(PageType.DICTIONARY_PAGE, 4 * size, payload, (size, Encoding.PLAIN))
 
 
 def schema_file(
@@ -565,7 +561,7 @@ def _leaf_chunk(leaf: Leaf, content: LeafContent | None, position: int) -> bytes
     counts = (content.num_values, size, size, position + dictionary)
     chunk = content.chunk
     offset = position if dictionary else None
-    encodings = (*chunk.encodings, ENCODING_PLAIN)  # of ALP pages
+    encodings = (*chunk.encodings, Encoding.PLAIN)  # of ALP pages
     return _column_chunk(leaf.physical_type, path, chunk.codec, encodings, counts, offset)
 
 
