@@ -12,8 +12,8 @@ from asyncpq.caching.memory import MemoryCache
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, many_files
 from asyncpq.events import Event
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.source import load_version, open_source
 from asyncpq.opening.keywords import (
     DatasetKeywords,
     DatasetSessionKeywords,

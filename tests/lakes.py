@@ -26,7 +26,7 @@ from asyncpq.indexing.manifest import Manifest, encode
 from asyncpq.indexing.query.file_entries import known_version
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.object_read import ObjectRead
-from asyncpq.objects.opening import load_version, open_source
+from asyncpq.objects.source import load_version, open_source
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import RequestContext, Validator

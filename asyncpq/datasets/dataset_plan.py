@@ -11,8 +11,7 @@ from asyncpq.datasets.model import View
 from asyncpq.errors import counted, printable
 from asyncpq.metrics import MAX_LOGGED
 from asyncpq.records import dataclass
-from asyncpq.scan.fates import add_funnels, file_fate, funnel_step
-from asyncpq.scan.plan import Plan
+from asyncpq.scan.plan import Plan, add_funnels, file_fate, funnel_step
 
 if TYPE_CHECKING:
     from asyncpq.reports.documents import FunnelStep, PlanDocument

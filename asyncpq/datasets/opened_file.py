@@ -34,9 +34,8 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.objects.object_read import ObjectRead
-from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import FEW_CALLS, Runtime
-from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.source import ObjectSource, held_source, load_version, open_source
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
 from asyncpq.parquet.row_group import UnknownLeafError
@@ -101,7 +100,7 @@ class OpenedFile:
             tail_hint: cache key that is shared by files with footers of similar sizes.
             listing: has ``file.validator``, and says when it was requested; None if the validator proves no version.
             scan: the read is a scan, which leaves connections to other reads.
-            once: see :func:`asyncpq.objects.opening.open_source`.
+            once: see :func:`asyncpq.objects.source.open_source`.
         """
         if file.unreadable is not None:
             raise copy(file.unreadable)  # each read adds its own location to the error

@@ -21,8 +21,8 @@ from asyncpq.errors import AsyncpqError, ResourceLimitError, limit_hint, located
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.source import load_version, open_source
 from asyncpq.options import LimitOptions, immutable
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges

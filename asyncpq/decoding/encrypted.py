@@ -3,7 +3,7 @@
 Whole column chunks are fetched, as for any file without an OffsetIndex. pyarrow reads a sparse file that has only the
 chunks and the footer.
 
-Each handle of such a file has a cache namespace of its own (``objects/opening.py``), so that readers without the keys
+Each handle of such a file has a cache namespace of its own (``objects/source.py``), so that readers without the keys
 do not find its parts.
 """
 

@@ -16,9 +16,8 @@ from asyncpq.errors import NotParquetError, ObjectChangedError
 from asyncpq.events import Operation, OperationName
 from asyncpq.objects.loop_threads import wait_in
 from asyncpq.objects.object_read import ObjectRead
-from asyncpq.objects.opening import open_source
 from asyncpq.objects.runtime import runtime_of
-from asyncpq.objects.source import ObjectSource, Tail
+from asyncpq.objects.source import ObjectSource, Tail, open_source
 from asyncpq.objects.version import ObjectVersion
 from asyncpq.session import Session
 from asyncpq.storage.base import ListedObject, RequestContext, Validator, http_date_s, info_time_s

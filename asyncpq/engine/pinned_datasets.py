@@ -16,8 +16,8 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.providers import FileProvider, FileSet, WrappedFiles
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.source import load_version, open_source
 from asyncpq.scan.request import BoundPredicate, ScanRequest
 from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.threads import results_of

@@ -29,9 +29,8 @@ from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.reports.inspection import gave_up_dictionary
-from asyncpq.scan.fates import PlannedVersion, file_fates
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.plan import Plan, describe
+from asyncpq.scan.plan import Plan, PlannedVersion, describe, file_fates
 
 if TYPE_CHECKING:
     from asyncpq.expressions import Expression

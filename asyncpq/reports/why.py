@@ -24,7 +24,7 @@ from asyncpq.reports.inspection import layout_in_memory
 from asyncpq.reports.lookup_cost import MOST_LEAVES, Weakness, weakness
 from asyncpq.reports.story import ColumnRead, Facts
 from asyncpq.reports.story import Story as Story
-from asyncpq.scan.fates import add_funnels, funnel_step
+from asyncpq.scan.plan import Plan, add_funnels, funnel_step
 from asyncpq.storage.base import is_here
 from asyncpq.storage.urls import split_url
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         TimeSplit,
         Why,
     )
-    from asyncpq.scan.plan import Plan
 
 
 MAX_LAYOUTS = 20  # files of which a story has the layouts

@@ -12,8 +12,7 @@ import pytest
 import asyncpq
 from asyncpq.engine.byte_readers import TAIL_BYTES, present_version, read_ranges
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.opening import open_source
-from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.source import ObjectSource, open_source
 from asyncpq.storage.base import RequestContext
 from asyncpq.testing import ObjectServer
 from tests.parquet_bytes import parquet_bytes

@@ -13,8 +13,8 @@ import pytest
 import asyncpq
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.object_read import MeasuredRound, ObjectRead
-from asyncpq.objects.opening import open_source
 from asyncpq.objects.prices import Burst, Measured, PriceBook
+from asyncpq.objects.source import open_source
 from asyncpq.options import MIB, LimitOptions, RequestOptions
 from asyncpq.storage.base import RequestContext
 from asyncpq.testing import ObjectServer

@@ -53,9 +53,8 @@ from asyncpq.indexing.index_model import (
     comes_whole,
 )
 from asyncpq.metrics import Purpose, ReadMetrics
-from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.runtime import HasRuntime, Runtime, runtime_of
-from asyncpq.objects.source import ObjectSource, PackedTail
+from asyncpq.objects.source import ObjectSource, PackedTail, held_source, load_version, open_source
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata

@@ -18,7 +18,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.reports.documents import PlanDocument
-from asyncpq.scan.fates import KEPT
+from asyncpq.scan.plan import KEPT
 from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import metadata_of
 

@@ -7,8 +7,8 @@ import pytest
 
 from asyncpq.errors import CorruptFileError, InvalidResponseError, NotParquetError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.opening import HeldObject, held_source, load_version, open_source
 from asyncpq.objects.runtime import Runtime
+from asyncpq.objects.source import HeldObject, held_source, load_version, open_source
 from asyncpq.options import SessionOptions, ttl
 from asyncpq.storage.base import Guarantee, RequestContext
 from tests.parquet_bytes import parquet_bytes
