@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from asyncpq.decoding import kernels as pc
-from asyncpq.decoding.arrow import child_leaves, join, plain_array, plain_scalar, stored_as
+from asyncpq.decoding.arrow import child_leaves, flattened, plain_array, plain_scalar, stored_as
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.page import DataPage, PageQueue, check_crc_alike, page_header
 from asyncpq.decoding.splice import LeafContent
@@ -176,19 +176,7 @@ def without_view(array: pa.Array) -> pa.Array:
     """Convert an array of list views to an array of lists."""
     type_ = array.type
     plain = pa.list_(type_.value_field) if pa.types.is_list_view(type_) else pa.large_list(type_.value_field)
-    none = plain_scalar(0, array.sizes.type)
-    sizes = pc.if_else(pc.is_valid(array), array.sizes, none) if array.null_count else array.sizes
-    ends = pc.cumulative_sum(sizes)
-    offsets = pa.concat_arrays([plain_array([0], sizes.type), ends])
-    first = array.offsets[0].as_py() if len(array) else 0
-    total = ends[-1].as_py() if len(array) else 0
-    starts = pc.add(offsets.slice(0, len(array)), plain_scalar(first, sizes.type))
-    in_order = pc.or_(pc.equal(sizes, none), pc.equal(array.offsets, starts))
-    if pc.all(in_order).as_py():
-        values = array.values.slice(first, total)
-    else:
-        spans = zip(array.offsets.to_pylist(), sizes.to_pylist(), strict=True)
-        values = join([array.values.slice(start, size) for start, size in spans], type_.value_type)
+    values, offsets = flattened(array, array.sizes.type)
     return _rebuilt(plain, array, [offsets.buffers()[1]], [values])
 
 
