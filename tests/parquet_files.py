@@ -15,7 +15,7 @@ from asyncpq.parquet.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_fil
 from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import order_of, page_bounds
+from asyncpq.parquet.statistics import page_bounds
 from asyncpq.pruning.bloom_hashes import compile_probes, may_match
 from asyncpq.pruning.zone_maps import PageZones, RowGroupZones
 from tests.parquet_bytes import parquet_bytes
@@ -372,8 +372,7 @@ class PrunedFile:
         offsets = decode_offset_index(self.data[start:stop])
         validate_offset_index(offsets, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=group.num_rows)
         start, stop = chunk.column_index_range
-        orders = self.metadata.column_orders
-        order = order_of(leaf, None if orders is None else orders[leaf.index])
+        order = self.metadata.order_of(leaf)
         index = decode_column_index(self.data[start:stop])
         bounds = page_bounds(index, leaf, order, offsets.row_counts(group.num_rows))
         return PageZones(leaf, order, bounds, offsets, group.num_rows)

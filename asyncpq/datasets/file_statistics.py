@@ -44,7 +44,6 @@ from asyncpq.expressions.simplify import with_conditions
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.pruning.derived_conditions import (
     CORNERS,
     box_condition,
@@ -122,8 +121,7 @@ def with_parts(where: Expression, has_column: Callable[[str], bool]) -> tuple[Ex
 def column_statistics(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
     """Return a leaf's statistics over all row groups; unknown ones if its values do not compare as values of
     ``kind`` do."""
-    orders = version.metadata.column_orders
-    own = kind_of_leaf(leaf, order_of(leaf, None if orders is None else orders[leaf.index]))
+    own = kind_of_leaf(leaf, version.metadata.order_of(leaf))
     if leaf.max_repetition_level or (own.domain, own.scale, own.unit) != (kind.domain, kind.scale, kind.unit):
         return _unknown(version)
     return _over_row_groups(version, leaf, is_bytes=kind.is_bytes)
@@ -146,9 +144,7 @@ def _unknown(version: FileVersion) -> Learnt:
 
 def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Learnt:
     metadata, validator = version.metadata, version.validator
-    orders = metadata.column_orders
-    order = order_of(leaf, None if orders is None else orders[leaf.index])
-    calendar = metadata.calendars.get(leaf.index)
+    bounds_of = metadata.bounds_of(leaf)
     low: Any = None
     high: Any = None
     nulls: int | None = 0
@@ -158,10 +154,7 @@ def _over_row_groups(version: FileVersion, leaf: Leaf, *, is_bytes: bool) -> Lea
         if not group.num_rows:
             continue
         try:
-            chunk = group.chunk(leaf.index)
-            found, _ = chunk_bounds(
-                chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows, calendar
-            )
+            found, _ = bounds_of(group.chunk(leaf.index), group.num_rows)
         except AsyncpqError:
             return _unknown(version)  # a read of the column raises the error
         nulls = None if nulls is None or found.null_count is None else nulls + found.null_count

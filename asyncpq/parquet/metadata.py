@@ -12,7 +12,7 @@ column chunk. ``set_key_values`` changes the footer's key-value metadata.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
@@ -25,10 +25,10 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
     limit_hint,
 )
-from asyncpq.parquet.column_chunk import KEYS_NEEDED
+from asyncpq.parquet.column_chunk import KEYS_NEEDED, ColumnChunk
 from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, alike_chunks, locate_structs
-from asyncpq.parquet.schema import ParquetSchema, decode_schema
-from asyncpq.parquet.statistics import ColumnOrder
+from asyncpq.parquet.schema import Leaf, ParquetSchema, decode_schema
+from asyncpq.parquet.statistics import ChunkBounds, ColumnOrder, SortOrder, chunk_bounds, order_of
 from asyncpq.parquet.thrift import (
     BINARY,
     DEFAULT_MAX_ELEMENTS,
@@ -116,6 +116,24 @@ class FileMetadata:
         leaves = self.schema.leaves if written.datetimes or written.int96 else ()
         found = [(leaf.index, legacy_calendar(leaf, written, refused=refused)) for leaf in leaves]
         return {leaf: calendar for leaf, calendar in found if calendar is not None}
+
+    def order_of(self, leaf: Leaf) -> SortOrder:
+        """Return the order of a leaf column's bounds; see :func:`asyncpq.parquet.statistics.order_of`."""
+        orders = self.column_orders
+        return order_of(leaf, None if orders is None else orders[leaf.index])
+
+    def bounds_of(
+        self, leaf: Leaf, faults: WriterFaults | None = None
+    ) -> Callable[[ColumnChunk, int], tuple[ChunkBounds, str | None]]:
+        """Return :func:`asyncpq.parquet.statistics.chunk_bounds` of a leaf column, as a function of the chunk and the
+        row group's number of rows. ``faults``: those of another writer than the file's."""
+        order, has_orders, calendar = (
+            self.order_of(leaf),
+            self.column_orders is not None,
+            self.calendars.get(leaf.index),
+        )
+        known = self.writer_faults if faults is None else faults
+        return lambda chunk, num_rows: chunk_bounds(chunk, leaf, order, known, has_orders, num_rows, calendar)
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:

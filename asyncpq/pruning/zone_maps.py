@@ -46,7 +46,7 @@ from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import PageBounds, SortOrder, chunk_bounds, order_of
+from asyncpq.parquet.statistics import PageBounds, SortOrder
 from asyncpq.pruning.literals import Domain, ValueKind, domain_of, first_sure, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.records import dataclass
@@ -387,24 +387,11 @@ class RowGroupZones:
 
         Raises CorruptFileError if a chunk's metadata contradicts the schema.
         """
-        orders = metadata.column_orders
-        order = order_of(leaf, None if orders is None else orders[leaf.index])
-        calendar = metadata.calendars.get(leaf.index)
-        known = [
-            chunk_bounds(
-                group.chunk(leaf.index),
-                leaf,
-                order,
-                metadata.writer_faults,
-                orders is not None,
-                group.num_rows,
-                calendar,
-            )
-            for group in metadata.row_groups
-        ]
+        bounds_of = metadata.bounds_of(leaf)
+        known = [bounds_of(group.chunk(leaf.index), group.num_rows) for group in metadata.row_groups]
         bounds = [chunk for chunk, _ in known]
         self.zones: Zones = Zones(
-            ZonedColumn.of_leaf(leaf, order),
+            ZonedColumn.of_leaf(leaf, metadata.order_of(leaf)),
             [chunk.min for chunk in bounds],
             [chunk.max for chunk in bounds],
             all_null=[chunk.all_null for chunk in bounds],
@@ -424,7 +411,7 @@ class RowGroupZones:
         # why the bounds of a row group are not used although the file has them; None if all are used
         self.reason: str | None = next((reason for _, reason in known if reason is not None), None)
         # the bounds can prove that all rows match; the deprecated statistics only rule out
-        self.proves: bool = orders is not None
+        self.proves: bool = metadata.column_orders is not None
         strings = sum([len(bound) for chunk in bounds for bound in (chunk.min, chunk.max) if isinstance(bound, bytes)])
         self.weight: int = 600 + 200 * len(bounds) + strings  # approximate bytes held in memory
 

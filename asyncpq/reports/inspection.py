@@ -32,7 +32,7 @@ from asyncpq.parquet.column_chunk import Codec, ColumnChunk, Encoding, PageType,
 from asyncpq.parquet.embedded_index import entries
 from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType, Repetition
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import ChunkBounds, SortOrder, chunk_bounds, order_of
+from asyncpq.parquet.statistics import ChunkBounds
 from asyncpq.reports.documents import Chunk, ColumnReport, DatasetInspection, Inspection, PageLists, RowGroupReport
 from asyncpq.storage.base import RequestContext, Validator
 
@@ -137,15 +137,10 @@ async def load_layout(source: ObjectSource, version: FileVersion, metrics: ReadM
 def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> None:
     version, metrics = layout.version, layout.metrics
     metadata = version.metadata
-    orders = metadata.column_orders
     metrics.fall_back_all(version.dropped(()))
     for leaf in metadata.schema.leaves:
         if leaves is not None and leaf.index not in leaves:
             continue
-        try:
-            order = order_of(leaf, None if orders is None else orders[leaf.index])
-        except FormatError:
-            order = SortOrder.UNDEFINED
         for group in metadata.row_groups:
             place = (group.ordinal, leaf.index)
             try:
@@ -154,15 +149,7 @@ def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> N
                 metrics.fall_back(f"{leaf.dotted}: {error.message}")
                 continue
             layout.chunks[place] = chunk
-            bounds, reason = chunk_bounds(
-                chunk.chunk,
-                leaf,
-                order,
-                metadata.writer_faults,
-                orders is not None,
-                group.num_rows,
-                metadata.calendars.get(leaf.index),
-            )
+            bounds, reason = metadata.bounds_of(leaf)(chunk.chunk, group.num_rows)
             layout.bounds[place] = bounds
             if reason is not None:
                 metrics.fall_back(f"{leaf.dotted}: statistics not used, {reason}")

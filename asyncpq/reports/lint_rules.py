@@ -17,7 +17,6 @@ from asyncpq.options import KIB, MIB
 from asyncpq.parquet.column_chunk import Codec, ColumnChunk
 from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.parquet.writer_faults import WriterFaults
 from asyncpq.reports.cures import (
     Snippets,
@@ -409,17 +408,13 @@ def statistics_not_believed(subject: Subject) -> Iterator[Cause]:
 
 def _claimed_zones(subject: Subject) -> KeyZones | None:
     metadata, leaf = subject.layout.version.metadata, subject.leaf
-    orders = metadata.column_orders
-    order = order_of(leaf, None if orders is None else orders[leaf.index])
-    calendar = metadata.calendars.get(leaf.index)
+    bounds_of = metadata.bounds_of(leaf, WriterFaults(_A_GOOD_WRITER))
     zones: list[Zone] = []
     for group in metadata.row_groups:
         known = subject.layout.chunks.get((group.ordinal, leaf.index))
         if known is None or not group.num_rows:
             continue
-        found, _ = chunk_bounds(
-            known.chunk, leaf, order, WriterFaults(_A_GOOD_WRITER), orders is not None, group.num_rows, calendar
-        )
+        found, _ = bounds_of(known.chunk, group.num_rows)
         if found.min is None:
             return None
         key = middle(found.min, found.max)

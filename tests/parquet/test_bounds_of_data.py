@@ -15,7 +15,7 @@ import pytest
 from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.page_index import BoundaryOrder, decode_column_index, decode_offset_index
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import ColumnOrder, SortOrder, chunk_bounds, order_of, page_bounds
+from asyncpq.parquet.statistics import ColumnOrder, SortOrder, page_bounds
 from tests.parquet_samples import DATA, SAMPLES, metadata_of, requires_corpus, sample
 
 
@@ -45,15 +45,14 @@ def assert_encloses(low: Any, high: Any, values: list[Any], context: object) -> 
 def test_bounds_enclose_the_data(name: str) -> None:
     data = sample(name)
     metadata = metadata_of(data)
-    orders = metadata.column_orders
     table = pq.read_table(pa.BufferReader(data))
     bounded = 0
     for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
         column = table.column(leaf.index).combine_chunks()
         rows = comparables(column.slice(group.first_row, group.num_rows), leaf)
         chunk = group.chunk(leaf.index)
-        order = order_of(leaf, orders[leaf.index] if orders else None)
-        found, reason = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+        order = metadata.order_of(leaf)
+        found, reason = metadata.bounds_of(leaf)(chunk, group.num_rows)
         assert reason is None
         assert_encloses(found.min, found.max, rows, leaf.dotted)
         if found.null_count is not None:
@@ -88,8 +87,7 @@ def test_total_orders_of_the_corpus() -> None:
     table = pq.read_table(DATA / "floating_orders_nan_count.parquet")
     with_counts = 0
     for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
-        order = order_of(leaf, metadata.column_orders[leaf.index])
-        found, _ = chunk_bounds(group.chunk(leaf.index), leaf, order, metadata.writer_faults, True, group.num_rows)
+        found, _ = metadata.bounds_of(leaf)(group.chunk(leaf.index), group.num_rows)
         values = [None if v is None else float(v) for v in table.column(leaf.index).to_pylist()]
         rows = values[group.first_row : group.first_row + group.num_rows]
         assert_encloses(found.min, found.max, rows, (leaf.dotted, group.ordinal))
@@ -103,12 +101,8 @@ def test_total_orders_of_the_corpus() -> None:
 @pytest.mark.parametrize("name", ["int96_from_spark.parquet", "fixed_length_decimal_legacy.parquet"])
 def test_files_whose_bounds_must_not_be_used(name: str) -> None:
     metadata = metadata_of((DATA / name).read_bytes())
-    orders = metadata.column_orders
     for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
-        order = order_of(leaf, orders[leaf.index] if orders else None)
-        found, _ = chunk_bounds(
-            group.chunk(leaf.index), leaf, order, metadata.writer_faults, orders is not None, group.num_rows
-        )
+        found, _ = metadata.bounds_of(leaf)(group.chunk(leaf.index), group.num_rows)
         assert found.min is None
 
 

@@ -63,7 +63,7 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.options import BuildOptions
 from asyncpq.parquet.metadata import leaf_pieces, shared_pieces
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import ChunkBounds, chunk_bounds, order_of
+from asyncpq.parquet.statistics import ChunkBounds
 from asyncpq.pruning.literals import Domain, ValueKind, kind_of_leaf
 from asyncpq.records import dataclass
 from asyncpq.storage.base import RequestContext, Validator
@@ -503,20 +503,15 @@ def _descend(match: Match, path: str) -> Match | None:
 
 def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict[int, ZoneBounds] | None:
     metadata = version.metadata
-    orders = metadata.column_orders
-    order = order_of(leaf, None if orders is None else orders[leaf.index])
-    own = kind_of_leaf(leaf, order)
+    own = kind_of_leaf(leaf, metadata.order_of(leaf))
     factor = _factor(own, kind_of(type_))
     if factor is None:
         return None
-    calendar = metadata.calendars.get(leaf.index)
+    bounds_of = metadata.bounds_of(leaf)
     statistics: dict[int, ChunkBounds] = {}
     for group in metadata.row_groups:
         if group.num_rows:
-            chunk = group.parse_chunk(leaf.index)
-            bounds, _ = chunk_bounds(
-                chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows, calendar
-            )
+            bounds, _ = bounds_of(group.parse_chunk(leaf.index), group.num_rows)
             if bounds.null_count is None and leaf.max_definition_level == 0:
                 bounds = replace(bounds, null_count=0)
             statistics[group.ordinal] = bounds
