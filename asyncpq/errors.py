@@ -199,9 +199,6 @@ class QueryError(AsyncpqError, ValueError):
 class ColumnNotFoundError(QueryError, KeyError):
     """A column named in ``columns`` or ``where`` is not in the file."""
 
-    def __str__(self) -> str:  # KeyError would show the repr
-        return AsyncpqError.__str__(self)
-
 
 class AmbiguousColumnError(QueryError):
     """A column name occurs more than once in the file, or a dotted path is that of several fields."""
@@ -234,15 +231,9 @@ class RowIndexError(QueryError, IndexError):
 class StoreError(AsyncpqError, OSError):
     """A request to the object store failed."""
 
-    def __str__(self) -> str:
-        return AsyncpqError.__str__(self)
-
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):
     """The object does not exist."""
-
-    def __str__(self) -> str:
-        return AsyncpqError.__str__(self)
 
 
 class BucketNotFoundError(ObjectNotFoundError):
@@ -251,9 +242,6 @@ class BucketNotFoundError(ObjectNotFoundError):
 
 class AccessDeniedError(StoreError, PermissionError):
     """The store refused access."""
-
-    def __str__(self) -> str:
-        return AsyncpqError.__str__(self)
 
 
 class CredentialsError(AccessDeniedError):
@@ -284,9 +272,6 @@ class InvalidResponseError(StoreError):
 class TransportError(StoreError, ConnectionError):
     """The connection failed, or the server answered 408 or 5xx, in every attempt."""
 
-    def __str__(self) -> str:
-        return AsyncpqError.__str__(self)
-
 
 class ThrottledError(StoreError):
     """The store asked to slow down in every attempt."""
@@ -297,9 +282,6 @@ class DeadlineExceededError(StoreError, TimeoutError):
 
     Most reads have that of ``RetryOptions.read_timeout_s``.
     """
-
-    def __str__(self) -> str:
-        return AsyncpqError.__str__(self)
 
 
 class UnsupportedStoreError(StoreError):
