@@ -65,10 +65,19 @@ def _change(type_: pa.DataType, calendars: Sequence[LegacyCalendar | None]) -> C
     return lambda array: rebased(array, calendar.zone, _refusal(calendar) if calendar.refused else None)
 
 
-def rebased(array: pa.Array, zone: str | None, refusal: AsyncpqError | None) -> pa.Array:
-    """Convert dates, or timestamps that were written in ``zone``, to the Gregorian calendar; values that are the same
-    there stay as they are. ``refusal``: the error to raise instead of converting a value. Raises
-    UnsupportedFeatureError if the zone is needed and not known, ArrowInvalid if a value does not fit its type."""
+def rebased(array: pa.Array, zone: str | None = None, refusal: AsyncpqError | None = None) -> pa.Array:
+    """Return dates or timestamps of the hybrid calendar (Julian before 1582-10-15), as old versions of Spark and Hive
+    wrote them, converted to the Gregorian calendar.
+
+    Args:
+        array: dates or timestamps. Timestamps before 1900 are taken to be in the local time of ``zone``.
+        zone: the writer's time zone; only timestamps before 1900 need it.
+        refusal: the error to raise if a value needs conversion; None converts it.
+
+    Raises:
+        UnsupportedFeatureError: ``refusal``, or the zone of timestamps before 1900 is not known.
+        ArrowInvalid: a value does not fit its type once it is converted.
+    """
     type_ = array.type
     if pa.types.is_dictionary(type_):
         return pa.DictionaryArray.from_arrays(array.indices, rebased(array.dictionary, zone, refusal))

@@ -12,12 +12,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from asyncpq.decoding import calendars
 from asyncpq.decoding.arrow import children_of, validity, with_children
+from asyncpq.decoding.calendars import rebased
 from asyncpq.decoding.casts import Cast, cast_parts, lacking, restored
 from asyncpq.decoding.compact import compact_batch, without_metadata
 from asyncpq.decoding.shredded_variant import restoring
-from asyncpq.errors import UnsupportedFeatureError
 
 __all__ = [
     "compact_batch",
@@ -70,19 +69,3 @@ def with_inner_types(dtype: pa.DataType, types: Sequence[pa.DataType]) -> pa.Dat
     and value types of a map. Names, nullability and the kind of list stay."""
     fields = [child.with_type(inner) for child, inner in zip(children_of(dtype), types, strict=True)]
     return with_children(dtype, fields)
-
-
-def rebased(array: pa.Array, zone: str | None = None, *, refusal: UnsupportedFeatureError | None = None) -> pa.Array:
-    """Return dates or timestamps of the hybrid calendar (Julian before 1582-10-15), as old versions of Spark and Hive
-    wrote them, converted to the Gregorian calendar.
-
-    Args:
-        array: dates or timestamps. Timestamps before 1900 are taken to be in the local time of ``zone``.
-        zone: the writer's time zone; only timestamps before 1900 need it.
-        refusal: the error to raise if a value needs conversion; None converts it.
-
-    Raises:
-        UnsupportedFeatureError: ``refusal``, or the zone of timestamps before 1900 is not known.
-        ArrowInvalid: a value does not fit its type once it is converted.
-    """
-    return calendars.rebased(array, zone, refusal)
