@@ -38,7 +38,7 @@ def compact_batch(batch: pa.RecordBatch, *, hidden_rows: bool) -> pa.RecordBatch
     return pa.RecordBatch.from_struct_array(compact(batch.to_struct_array(), hidden_rows=hidden_rows))
 
 
-def compact(array: pa.Array, *, hidden_rows: bool) -> pa.Array:
+def compact(array: pa.Array, *, hidden_rows: bool, filled: bool = False) -> pa.Array:
     """Return an array of the same values whose buffers hold them alone: null slots and what is below them is zero or
     empty, dictionaries have the values of the rows alone.
 
@@ -47,19 +47,15 @@ def compact(array: pa.Array, *, hidden_rows: bool) -> pa.Array:
             order of their first rows, unless they are ordered. If it may, two kinds of dictionary stay
             whole. One with no more values than the array: a stream of many batches has it once. An ordered one:
             clients unite the dictionaries of batches in the order in which these come, and would lose the values'.
+        filled: whether the result has no nulls, but zeros and empty values in their place.
     """
-    return _compact(array, hidden_rows, filled=False)
-
-
-def _compact(array: pa.Array, hidden_rows: bool, *, filled: bool) -> pa.Array:
-    """``filled``: the result has no nulls, but zeros and empty values in their place."""
     type_, length = array.type, len(array)
     if isinstance(type_, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(type_, _compact(array.storage, hidden_rows, filled=filled))
+        return pa.ExtensionArray.from_storage(type_, compact(array.storage, hidden_rows=hidden_rows, filled=filled))
     if pa.types.is_dictionary(type_):
         return _compact_dictionary(array, hidden_rows, filled=filled)
     if type_ in OF_VIEWS:
-        plain = _compact(pc.cast(array, OF_VIEWS[type_]), hidden_rows, filled=filled)
+        plain = compact(pc.cast(array, OF_VIEWS[type_]), hidden_rows=hidden_rows, filled=filled)
         return pc.cast(plain, type_)
     if not pa.types.is_nested(type_):
         return _compact_flat(array, filled=filled)
@@ -67,7 +63,7 @@ def _compact(array: pa.Array, hidden_rows: bool, *, filled: bool) -> pa.Array:
     if pa.types.is_struct(type_):
         fields = [array.field(number) for number in range(type_.num_fields)]
         children = [
-            _compact(below, hidden_rows, filled=_has_no_nulls(field))
+            compact(below, hidden_rows=hidden_rows, filled=_has_no_nulls(field))
             for field, below in zip(fields, array.flatten(), strict=True)  # flattened: null where the struct is null
         ]
         return pa.Array.from_buffers(type_, length, [bits], children=children)
@@ -75,7 +71,7 @@ def _compact(array: pa.Array, hidden_rows: bool, *, filled: bool) -> pa.Array:
         size = type_.list_size
         values = array.values.slice(array.offset * size, length * size)
         below = take(values, _live_slots(array, size)) if array.null_count else values
-        child = _compact(below, hidden_rows, filled=_has_no_nulls(values))
+        child = compact(below, hidden_rows=hidden_rows, filled=_has_no_nulls(values))
         return pa.Array.from_buffers(type_, length, [bits], children=[child])
     return _compact_list(array, bits, hidden_rows)
 
@@ -109,7 +105,7 @@ def _compact_dictionary(array: pa.DictionaryArray, hidden_rows: bool, *, filled:
             indices = pc.cast(pc.index_in(indices, value_set=used), type_.index_type)
             values = take(values, used)
     indices = _compact_flat(indices, filled=filled)
-    values = _compact(values, hidden_rows, filled=False)
+    values = compact(values, hidden_rows=hidden_rows)
     return pa.DictionaryArray.from_arrays(indices, values, ordered=type_.ordered)
 
 
@@ -126,7 +122,7 @@ def _compact_list(array: pa.Array, bits: pa.Buffer | None, hidden_rows: bool) ->
     if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
         starts, stops = offsets.slice(0, length), offsets.slice(1)
         layout = [bits, pa.concat_arrays([starts]).buffers()[1], pc.subtract(stops, starts).buffers()[1]]
-    child = _compact(values, hidden_rows, filled=False)
+    child = compact(values, hidden_rows=hidden_rows)
     return pa.Array.from_buffers(type_, length, layout, children=[child])
 
 

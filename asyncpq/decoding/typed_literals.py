@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import struct
 import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -36,6 +35,7 @@ from asyncpq.expressions.scalars import (
     nanoseconds,
     unscaled_decimal,
 )
+from asyncpq.pruning.literals import is_float32
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -249,12 +249,7 @@ def _double(value: Scalar) -> Any:
 
 def _single(value: Scalar) -> Any:
     if type(value) is float:
-        if value != value:
-            return value
-        try:
-            return value if struct.unpack("<f", struct.pack("<f", value))[0] == value else _INEXACT
-        except OverflowError:
-            return _INEXACT
+        return value if is_float32(value) else _INEXACT
     return float(value) if type(value) is int and -(1 << 24) <= value <= 1 << 24 else _INEXACT
 
 
