@@ -637,10 +637,7 @@ class _HttpGet:
         if self._conditional and self._traits.may_refuse_if_match(request, status, error):
             self._conditional = False
             return RetryableError(cast("StoreError", error), at_once=True)
-        answer = refused_suffix(request, status, headers, error, self._traits)
-        if isinstance(answer, RangeIgnoredError):
-            raise answer
-        return answer
+        return refused_suffix(request, status, headers, error, self._traits)
 
 
 class _HttpHead(_HttpGet):

@@ -681,10 +681,7 @@ class ObstoreGet(ObstoreExchange):
         if self._if_match is not None and self._bucket.traits.may_refuse_if_match(self.request, status, error):
             self._conditional = False
             return RetryableError(cast("StoreError", error), at_once=True)
-        answer = refused_suffix(self.request, status, headers, error, self._bucket.traits)
-        if isinstance(answer, RangeIgnoredError):
-            raise answer
-        return answer
+        return refused_suffix(self.request, status, headers, error, self._bucket.traits)
 
 
 class ObstoreHead(ObstoreExchange):

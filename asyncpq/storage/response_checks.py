@@ -460,9 +460,9 @@ def refused_suffix(
     headers: Mapping[str, str],
     error: AsyncpqError | RetryableError,
     traits: ServerTraits,
-) -> AsyncpqError | RetryableError | RangeIgnoredError:
-    """Return ``error``, that of a refusal; or the error to raise in its place, if the request's range of the last n
-    bytes may be what the server refused.
+) -> AsyncpqError | RetryableError:
+    """Return ``error``, that of a refusal, or one to raise in its place. Raises RangeIgnoredError if the request's
+    range of the last n bytes may be what the server refused.
 
     An object is called empty only if Content-Range says that its size is 0: some servers answer 416 if n is greater
     than the object's size, too. Others answer 500 (s3s-fs, Sanic, Twisted): so the size is asked after the second one,
@@ -473,12 +473,14 @@ def refused_suffix(
         if request.failures + traits.suffix_refusals >= _REFUSALS:
             refusal = RangeIgnoredError(None)
             refusal.failed = True
-            return refusal
+            raise refusal
     if request.start >= 0 or status not in _SUFFIX_REFUSALS:
         return error
     if status == 416 and headers.get("content-range", "").endswith("*/0"):
         return changed(request, "it is empty now") if request.pin is not None else empty(request.url)
-    return RangeIgnoredError(None) if type(error) is StoreError else error
+    if type(error) is StoreError:
+        raise RangeIgnoredError(None)
+    return error
 
 
 def error_for(

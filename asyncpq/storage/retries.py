@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from asyncpq.errors import DeadlineExceededError, Hint, StoreError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
+from asyncpq.storage.base import http_date_s
 
 if TYPE_CHECKING:
     from asyncpq.storage.limits import ConnectionLimiter, Pace
@@ -138,12 +139,8 @@ def parse_retry_after_s(value: str | None, *, now: float) -> float:
     text = value.strip()
     if text.isascii() and text.isdigit() and len(text) < 10:
         return float(text)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
-    except (ValueError, OverflowError):
-        return 0.0
+    date = http_date_s(text)
+    return 0.0 if date is None else max(0.0, date - now)
 
 
 class Attempts:

@@ -606,7 +606,7 @@ class S3fsExchange:
 
     def reconsider(
         self, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
-    ) -> AsyncpqError | RetryableError | RangeIgnoredError:
+    ) -> AsyncpqError | RetryableError:
         """Return what to raise for a refusal whose error is ``error``."""
         return error
 

@@ -23,7 +23,6 @@ from asyncpq.storage.response_checks import (
     EXPIRED,
     READING_HINT,
     ExpectedBody,
-    RangeIgnoredError,
     RangeRequest,
     ServerTraits,
     check_head_response,
@@ -277,9 +276,9 @@ class ObjectResponse:
 
     def reconsider(
         self, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
-    ) -> AsyncpqError | RetryableError | RangeIgnoredError:
-        """Return what to raise for a refusal whose error is ``error``: a server may refuse If-Match, or a range of the
-        last bytes."""
+    ) -> AsyncpqError | RetryableError:
+        """Return what to raise for a refusal whose error is ``error``: a server may refuse If-Match. Raises
+        RangeIgnoredError if it may refuse a range of the last bytes."""
         if self.if_match is not None and self._stored.traits.may_refuse_if_match(self.request, status, error):
             self._conditional = False
             return RetryableError(cast("StoreError", error), at_once=True)
@@ -310,10 +309,7 @@ class S3Get(ObjectResponse, SignedExchange):
         return query, headers
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        answer = self.reconsider(status, headers, super().refuse(status, headers, body))
-        if isinstance(answer, RangeIgnoredError):
-            raise answer
-        return answer
+        return self.reconsider(status, headers, super().refuse(status, headers, body))
 
 
 class S3Head(S3Get):
