@@ -68,6 +68,8 @@ def test_variants() -> None:
     )
     one, none, _ = variant_conversion(shredded.type, target)(shredded).to_pylist()
     assert (one, none) == ({"value": b"\x0c\x01", "metadata": b"\x01\0\0"}, None)
+    turned = pa.struct(list(target)[::-1])  # the fields are found by their names
+    assert variant_conversion(shredded.type, turned)(shredded)[0].as_py() == one
 
 
 def test_inner_types() -> None:
