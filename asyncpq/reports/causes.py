@@ -21,7 +21,7 @@ from asyncpq.expressions.tree import ColumnComparison, Contains, HasPhrase, HasT
 from asyncpq.parquet.column_chunk import Codec
 from asyncpq.reports import cures
 from asyncpq.reports.lint import FILE_BYTES, MANY_FILES, SMALL_FILE
-from asyncpq.reports.lint_rules import LARGE_DICTIONARY
+from asyncpq.reports.lint_rules import LARGE_DICTIONARY, listed
 from asyncpq.reports.lookup_cost import has_large_pages, page_count
 from asyncpq.reports.story import (
     CODEC_BYTES_S,
@@ -80,8 +80,7 @@ _LARGE_FOOTER: Final = 512 * 1024
 
 def names_of(columns: Iterable[ColumnRead]) -> str:
     """Return the names of the columns as text, the first three of them."""
-    names = list(dict.fromkeys(column.name for column in columns))
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return listed(list(dict.fromkeys(column.name for column in columns)), 3)
 
 
 def _is_clustered(columns: Sequence[ColumnRead]) -> bool:
