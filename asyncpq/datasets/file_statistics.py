@@ -277,7 +277,8 @@ class FileStatistics:
     def __init__(self, *, trust_statistics: bool = True) -> None:
         self._trust_statistics = trust_statistics
         self._learnt: dict[str, dict[str, Learnt]] = {}
-        self._num_rows: dict[str, tuple[Validator, int]] = {}  # of files whose rows were counted, by url
+        self._num_rows: dict[str, int] = {}  # of files whose rows were counted, by url
+        self._counted: dict[str, Validator] = {}  # the versions of these files
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
@@ -289,7 +290,8 @@ class FileStatistics:
         """Drop the statistics of all files that are not among ``files``."""
         urls = set(urls_of(files))
         if len(self._num_rows) > len(urls):
-            self._num_rows = {url: known for url, known in self._num_rows.items() if url in urls}
+            self._num_rows = {url: count for url, count in self._num_rows.items() if url in urls}
+            self._counted = {url: version for url, version in self._counted.items() if url in urls}
         for name, found in self._learnt.items():
             if len(found) > len(urls):
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
@@ -467,7 +469,8 @@ class FileStatistics:
         version = opened.version
         num_rows = version.metadata.num_rows
         if version.can_validate:
-            self._num_rows[opened.file.url] = version.validator, num_rows
+            self._counted[opened.file.url] = version.validator
+            self._num_rows[opened.file.url] = num_rows
         return num_rows
 
     def num_rows_of(self, file: DataFile) -> int | None:
@@ -477,8 +480,8 @@ class FileStatistics:
             return None
         if file.immutable and file.num_rows is not None:
             return file.num_rows
-        known = self._num_rows.get(file.url)
-        return None if known is None or not _is_current(file, known[0]) else known[1]
+        counted = self._counted.get(file.url)
+        return None if counted is None or not _is_current(file, counted) else self._num_rows[file.url]
 
     def count_known(self, files: Sequence[DataFile], numbers: Sequence[int]) -> tuple[list[int], int]:
         """Return the numbers of those files, among the given ones, whose rows are not known, and how many rows the

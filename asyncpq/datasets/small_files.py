@@ -26,7 +26,6 @@ from asyncpq.errors import AsyncpqError
 from asyncpq.expressions import columns as columns_of
 from asyncpq.objects.read_plan import Unit
 from asyncpq.objects.runtime import Runtime
-from asyncpq.objects.source import Tail
 from asyncpq.scan.column_resolution import Resolved, WantedColumns, resolve_view
 from asyncpq.scan.request import ScanRequest
 
@@ -172,11 +171,13 @@ class SmallFiles:
             values: pa.Array | None = memory.get(key, scan=self._scan)
             if values is None:
                 if not small:
-                    tails = memory.get_many([opened.version.tail_key for opened in files], scan=self._scan)
+                    tails: list[bytes | None] = memory.get_many(
+                        [opened.version.tail_key for opened in files], scan=self._scan
+                    )
                     small = [
-                        SmallFile(opened.version, tail.start, memoryview(tail.data))
+                        SmallFile(opened.version, opened.version.tail_start(tail), memoryview(tail))
                         for opened, tail in zip(files, tails, strict=True)
-                        if isinstance(tail, Tail)
+                        if tail is not None
                     ]
                     if len(small) < len(files):
                         return None

@@ -88,11 +88,11 @@ def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions:
 
 def share_types(version: FileVersion, types: FileTypes, allowed_extensions: frozenset[str]) -> None:
     """Let :func:`field_types` use ``types`` for this version, if it has none yet."""
-    version.derived(("field types", allowed_extensions), lambda: types)
+    version.derived(allowed_extensions, lambda: types)
 
 
 def _file_types(version: FileVersion, allowed: frozenset[str]) -> FileTypes:
-    return version.derived(("field types", allowed), FileTypes)
+    return version.derived(allowed, FileTypes)  # no key of each version's own, which the garbage collector would visit
 
 
 async def check_arrow_schema(version: FileVersion, runtime: Runtime, operation: Operation) -> None:

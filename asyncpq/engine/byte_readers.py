@@ -17,7 +17,7 @@ from asyncpq.events import Operation, OperationName
 from asyncpq.objects.loop_threads import wait_in
 from asyncpq.objects.object_read import ObjectRead
 from asyncpq.objects.runtime import runtime_of
-from asyncpq.objects.source import ObjectSource, Tail, open_source
+from asyncpq.objects.source import ObjectSource, open_source
 from asyncpq.objects.version import ObjectVersion
 from asyncpq.session import Session
 from asyncpq.storage.base import ListedObject, RequestContext, Validator, http_date_s, info_time_s
@@ -191,7 +191,7 @@ async def _fetch_version(source: ObjectSource, context: RequestContext) -> Objec
         return source.object_version(Validator(0), sent)
     data = bytes(tail.data)
     version = source.object_version(tail.validator, sent)
-    source.runtime.memory.put(version.tail_key, Tail(tail.start, data), len(data))
+    source.runtime.memory.put(version.tail_key, data, len(data))
     if version.can_validate:
         source.freshness.point_to(version, sent)
         tiers = source.tiers_of(version)
@@ -210,7 +210,8 @@ async def read_ranges(
     """
     cut = [(min(start, version.size), min(stop, version.size)) for start, stop in ranges]
     tail = await _known_tail(source, version, max([stop for _, stop in cut], default=0), context)
-    heads = [_head(part, tail) for part in cut]
+    tail_start = version.size if tail is None else version.tail_start(tail)
+    heads = [_head(part, tail_start) for part in cut]
     keys = {part: version.key("range", *part) for part in (*heads,) if part[0] < part[1]}
     total = sum([stop - start for start, stop in keys])
     read = ObjectRead(source, version, context.metrics, admit=False, num_bytes=total, began=context.began)
@@ -228,14 +229,14 @@ async def read_ranges(
     return [_joined(found.get(head, b""), tail, part, head) for part, head in zip(cut, heads, strict=True)]
 
 
-async def _known_tail(source: ObjectSource, version: ObjectVersion, stop: int, context: RequestContext) -> Tail | None:
+async def _known_tail(source: ObjectSource, version: ObjectVersion, stop: int, context: RequestContext) -> bytes | None:
     """Return the cached end of the object; None if it is not cached. ``stop`` is the end of the last range to read:
     tiers other than memory are asked only if the ranges reach into the tail.
 
     The tiers have the tail under the range that the first GET asked for.
     """
     memory = source.runtime.memory
-    tail: Tail | None = memory.get(version.tail_key)
+    tail: bytes | None = memory.get(version.tail_key)
     start, tiers = max(0, version.size - TAIL_BYTES), source.tiers_of(version)
     if tail is not None or tiers is None or stop <= start:
         return tail
@@ -245,16 +246,15 @@ async def _known_tail(source: ObjectSource, version: ObjectVersion, stop: int, c
     if len(data) != version.size - start:
         return None
     context.metrics.count_hits(hits)
-    tail = Tail(start, data)
-    memory.put(version.tail_key, tail, len(data))
-    return tail
+    memory.put(version.tail_key, data, len(data))
+    return data
 
 
-def _head(part: tuple[int, int], tail: Tail | None) -> tuple[int, int]:
-    """Return what must be fetched of the range ``part``: the bytes before ``tail``, the object's cached end."""
+def _head(part: tuple[int, int], tail_start: int) -> tuple[int, int]:
+    """Return what must be fetched of the range ``part``: the bytes before the object's cached end."""
     start, stop = part
-    return (start, tail.start) if tail is not None and start < tail.start < stop else part
+    return (start, tail_start) if start < tail_start < stop else part
 
 
-def _joined(data: bytes, tail: Tail | None, part: tuple[int, int], head: tuple[int, int]) -> bytes:
-    return data if tail is None or head == part else data + tail.data[: part[1] - tail.start]
+def _joined(data: bytes, tail: bytes | None, part: tuple[int, int], head: tuple[int, int]) -> bytes:
+    return data if tail is None or head == part else data + tail[: part[1] - head[1]]

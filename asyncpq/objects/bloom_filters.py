@@ -22,7 +22,6 @@ from asyncpq.expressions import Expression
 from asyncpq.objects.coalesce import ByteRange, coalesce, starts_and_stops
 from asyncpq.objects.object_read import FileRead
 from asyncpq.objects.read_plan import BloomReport
-from asyncpq.objects.source import Tail
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.bloom_filter import (
     BLOCK_BYTES,
@@ -293,8 +292,9 @@ class RowGroupFilters:
             read.share(found)
 
     def _tail_start(self) -> int:
-        tail: Tail | None = self._read.source.runtime.memory.get(self._read.version.tail_key)
-        return self._read.version.size if tail is None else tail.start
+        version = self._read.version
+        tail: bytes | None = self._read.source.runtime.memory.get(version.tail_key)
+        return version.size if tail is None else version.tail_start(tail)
 
     # -- costs ----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from asyncpq.metrics import Purpose, ReadMetrics, RequestRecord, Tier, TracedPar
 from asyncpq.objects.coalesce import ByteRange, cut
 from asyncpq.objects.prices import LARGE_BYTES, MANY_REQUESTS, Measured, Prices
 from asyncpq.objects.runtime import INLINE_STEPS
-from asyncpq.objects.source import ObjectSource, Tail
+from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion, ObjectVersion
 from asyncpq.options import MIB
 from asyncpq.records import NamedTuple, dataclass
@@ -344,8 +344,8 @@ class ObjectRead(Generic[V]):
         inside: dict[ContentKey, bytes] = {}
         if not missing:
             return found, missing, inside
-        tail: Tail | None = memory.get(version.tail_key, scan=self.probation)
-        if tail is not None and (inside := tail.cut_out(missing)):
+        tail: bytes | None = memory.get(version.tail_key, scan=self.probation)
+        if tail is not None and (inside := version.cut_from_tail(tail, missing)):
             found.update(inside)
             missing = [key for key in missing if key not in inside]
         if missing and version.spans.weight and (known := version.spans.cut_out(missing)):

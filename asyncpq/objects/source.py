@@ -17,7 +17,7 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from asyncpq.caching.entry_format import ContentKey, Pointer, PointerKey, version_digest
@@ -52,21 +52,6 @@ from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredO
 from asyncpq.storage.urls import safe_url
 
 _INLINE_FOOTER_BYTES = 128 * 1024  # decoded on the event loop, in about 3 ms
-
-
-class Tail(NamedTuple):
-    """The end of an object, kept for the indexes (and, of small objects, the pages) in it."""
-
-    start: int
-    data: bytes
-
-    def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
-        """Return the bytes of the parts that lie completely within the tail, by key."""
-        parts: dict[ContentKey, bytes] = {}
-        for key in keys:
-            if key.start >= self.start:
-                parts[key] = self.data[key.start - self.start : key.stop - self.start]
-        return parts
 
 
 class PackedTail(NamedTuple):
@@ -427,8 +412,8 @@ class ObjectSource:
             can_validate=self.handle.guarantee is not Guarantee.NONE,
         )
 
-    def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[str, PointerKey, bytes]:
-        return ("version of some leaves" if partial else "version", self._pointer_key, validator.digest())
+    def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[str | bytes, ...]:
+        return ("version of some leaves" if partial else "version", *self._pointer_key, validator.digest())
 
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
         """Fetch footer and tail from the store: one suffix GET, and another if the first was too short."""
@@ -459,7 +444,7 @@ class ObjectSource:
         self.keep(version)
         if packed is None:
             runtime.tail_sizes.learn(self._tail_hint, needed_tail(version), self.handle.url)
-            runtime.memory.put(version.tail_key, Tail(tail.start, data), len(data))
+            runtime.memory.put(version.tail_key, data, len(data))
         self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)
         if tiers is not None:

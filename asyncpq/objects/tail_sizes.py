@@ -72,10 +72,10 @@ def needed_tail(version: FileVersion) -> int:
     groups = version.metadata.row_groups
     if groups and groups[0].num_columns:
         try:
-            first = groups[0].chunk(0)
+            places = groups[0].index_places(0)
         except FormatError:  # a broken or encrypted column; others can be read
             return version.size - start
-        for offset in (first.column_index_offset, first.offset_index_offset):
-            if offset is not None and version.size - TailSizes.MAX_LEARNT_BYTES <= offset < start:
-                start = offset
+        for place in places:
+            if place is not None and version.size - TailSizes.MAX_LEARNT_BYTES <= place[0] < start:
+                start = place[0]
     return version.size - start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import threading
 from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -103,6 +104,11 @@ class KeptChunks:
         return key if key is not None and stop <= key.stop else None
 
 
+# Of most versions, each of which would else be objects more that the garbage collector walks over.
+_NO_SPANS: Final = Spans()
+_NO_CHUNKS: Final = KeptChunks()
+_MAKES_CHUNKS: Final = threading.Lock()
+
 T = TypeVar("T")
 
 _MAX_LEARNT = 4  # indexes beside one object
@@ -143,17 +149,7 @@ class ObjectVersion:
         can_validate: whether the store can tell if the object still has this version.
     """
 
-    __slots__ = (
-        "can_validate",
-        "digest",
-        "kept_chunks",
-        "observed_at",
-        "size",
-        "spans",
-        "tail_key",
-        "url",
-        "validator",
-    )
+    __slots__ = ("can_validate", "digest", "kept_chunks", "observed_at", "size", "spans", "url", "validator")
 
     def __init__(
         self,
@@ -171,11 +167,32 @@ class ObjectVersion:
         self.digest: bytes = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
             self.digest = os.urandom(len(self.digest))
-        self.tail_key: ContentKey = ContentKey(self.digest, "tail", 0, 0)
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version
-        self.spans: Spans = Spans()  # pieces of the object that came from an index beside it
-        self.kept_chunks: KeptChunks = KeptChunks()
+        self.spans: Spans = _NO_SPANS  # pieces of the object that came from an index beside it
+        self.kept_chunks: KeptChunks = _NO_CHUNKS
+
+    @property
+    def tail_key(self) -> ContentKey:
+        """The cache key of the object's tail: its last bytes, kept for the indexes (and, of small objects, the pages)
+        in them."""
+        return ContentKey(self.digest, "tail", 0, 0)
+
+    def tail_start(self, tail: bytes) -> int:
+        """Return where ``tail``, the object's last bytes, begins."""
+        return self.size - len(tail)
+
+    def cut_from_tail(self, tail: bytes, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
+        """Return the bytes of the parts that lie completely within ``tail``, by key."""
+        first = self.tail_start(tail)
+        return {key: tail[key.start - first : key.stop - first] for key in keys if key.start >= first}
+
+    def keep_whole(self, key: ContentKey) -> None:
+        """Add the chunk with the cache key ``key`` to :attr:`kept_chunks`. Thread-safe."""
+        with _MAKES_CHUNKS:
+            if self.kept_chunks is _NO_CHUNKS:
+                self.kept_chunks = KeptChunks()
+        self.kept_chunks.add(key)
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         """Return the cache key of the part of this version in the bytes ``start`` to ``stop``."""
@@ -224,7 +241,6 @@ class FileVersion(ObjectVersion):
         self.validator: Validator = version.validator
         self.size: int = version.size
         self.digest: bytes = version.digest
-        self.tail_key: ContentKey = version.tail_key
         self.observed_at = version.observed_at
         self.can_validate = version.can_validate
         self.spans: Spans = version.spans
@@ -280,7 +296,10 @@ class FileVersion(ObjectVersion):
         self._learnt = (*self._learnt[1 - _MAX_LEARNT :], known)
         if known.metadata is not None and known.metadata is not self.metadata:
             self._derived_weight += known.metadata.weight
-        self.spans.add(known.spans)
+        if self.spans is _NO_SPANS and known.spans:
+            self.spans = Spans()
+        if known.spans:
+            self.spans.add(known.spans)
         self.has_grown = True
         for place, made in (known.made or {}).items():
             if self.made.setdefault(place, made) is made:

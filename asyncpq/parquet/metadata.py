@@ -43,7 +43,7 @@ from asyncpq.parquet.thrift import (
     Fields,
     Value,
 )
-from asyncpq.parquet.writer_faults import ARROW_SCHEMA, WriterFaults
+from asyncpq.parquet.writer_faults import ARROW_SCHEMA, WriterFaults, faults_of
 from asyncpq.records import dataclass
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class FileMetadata:
     dropped: tuple[str, ...]  # statements of the footer that contradict the rest of it and are ignored
     has_encryption: bool  # some columns are, or may be, encrypted
     key_value_start: int | None  # position of the key-value metadata in the bytes
-    parsed_chunks: list[int]  # the row groups' counter of decoded chunks
+    parsed_chunks: dict[int, ColumnChunk]  # of the row groups
     int96_unit: Literal["ns", "us"] = "ns"  # in which timestamps stored as INT96 are decoded
     calendar_mode: CalendarMode = "rebase"  # how values in the calendar of old Spark versions are read
     writer_faults: WriterFaults = field(init=False)
@@ -82,7 +82,7 @@ class FileMetadata:
     _unparsed_weight: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.writer_faults = WriterFaults(self.created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
+        self.writer_faults = faults_of(self.created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
 
     def __repr__(self) -> str:
         return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
@@ -93,7 +93,7 @@ class FileMetadata:
         if not self._unparsed_weight:
             schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
             self._unparsed_weight = len(self.data) + schema + sum(group.weight for group in self.row_groups)
-        return self._unparsed_weight + CHUNK_WEIGHT * self.parsed_chunks[0]
+        return self._unparsed_weight + CHUNK_WEIGHT * len(self.parsed_chunks)
 
     @property
     def calendars(self) -> Mapping[int, LegacyCalendar]:
@@ -210,7 +210,7 @@ class _Footer:
         self._column_orders: tuple[ColumnOrder, ...] | None = None
         self._has_encryption = False
         self._key_value_start: int | None = None
-        self._parsed_chunks = [0]
+        self._parsed_chunks: dict[int, ColumnChunk] = {}
 
     def read_field(self, field_id: int, field_type: int) -> None:
         reader = self._reader
@@ -283,7 +283,9 @@ def _checked_rows(claimed: int, groups: tuple[RowGroup, ...], dropped: list[str]
     return num_rows
 
 
-def _row_groups(reader: CompactReader, schema: ParquetSchema, parsed_chunks: list[int]) -> tuple[RowGroup, ...]:
+def _row_groups(
+    reader: CompactReader, schema: ParquetSchema, parsed_chunks: dict[int, ColumnChunk]
+) -> tuple[RowGroup, ...]:
     element_type, length = reader.list_header()
     if length and element_type != STRUCT:
         raise CorruptFileError("the footer's row groups are not structs")
@@ -301,7 +303,7 @@ def _row_group(
     reader: CompactReader,
     schema: ParquetSchema,
     alike: AlikeChunks | None,
-    parsed_chunks: list[int],
+    parsed_chunks: dict[int, ColumnChunk],
     ordinal: int,
     first_row: int,
 ) -> RowGroup:

@@ -198,9 +198,9 @@ class RowGroup:
     first_row: int
     total_byte_size: int  # uncompressed bytes as the writer claims; 0 if missing or negative
     sorting_columns: tuple[SortingColumn, ...]  # as the writer claims; not verified
-    parsed_chunks: list[int]  # counts the decoded chunks of the whole file, in its only element
+    #: The decoded chunks of the whole file, by ``ordinal * num_columns`` and the leaf's ordinal.
+    parsed_chunks: dict[int, ColumnChunk]
     num_columns: int = field(init=False)  # the schema's leaves
-    _chunks: dict[int, ColumnChunk] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.num_columns = len(self.starts) - 1
@@ -238,13 +238,11 @@ class RowGroup:
         Raises CorruptFileError if the chunk's physical type is not the leaf's, or a required field is missing or
         negative; UnsupportedFeatureError if the chunk's metadata are encrypted.
         """
-        chunk = self._chunks.get(leaf_index)
+        number = self.ordinal * self.num_columns + leaf_index
+        chunk = self.parsed_chunks.get(number) if 0 <= leaf_index < self.num_columns else None
         if chunk is None:
-            chunk = self.parse_chunk(leaf_index)
             # Two threads may both decode it: the results are equal, and the first is kept.
-            kept = self._chunks.setdefault(leaf_index, chunk)
-            self.parsed_chunks[0] += kept is chunk
-            chunk = kept
+            chunk = self.parsed_chunks.setdefault(number, self.parse_chunk(leaf_index))
         return chunk
 
     def confirms_num_rows(self) -> bool:
@@ -258,11 +256,11 @@ class RowGroup:
 
     def parse_chunk(self, leaf_index: int) -> ColumnChunk:
         """Decode the column chunk of a leaf as :meth:`chunk` does, but do not keep it: for callers that use it once."""
-        known = self._chunks.get(leaf_index)
-        if known is not None:
-            return known
         if not 0 <= leaf_index < self.num_columns:
             raise IndexError(leaf_index)
+        known = self.parsed_chunks.get(self.ordinal * self.num_columns + leaf_index)
+        if known is not None:
+            return known
         start, stop = self.chunk_span(leaf_index)
         leaf = self.schema.leaves[leaf_index]
         if stop - start == 1:  # an empty struct

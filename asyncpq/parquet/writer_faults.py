@@ -359,6 +359,21 @@ def _faults_of(created_by: str | None) -> Mapping[Claim, tuple[WriterFault, ...]
     return {claim: tuple(faults) for claim, faults in by_claim.items()}
 
 
+def faults_of(created_by: str | None, arrow_schema: Callable[[], str | None]) -> WriterFaults:
+    """Return the known faults of a file's writer: one object for all files of a writer, unless they depend on the
+    file's ``ARROW:schema``, which ``arrow_schema`` returns."""
+    return _shared_faults(created_by) or WriterFaults(created_by, arrow_schema)
+
+
+@lru_cache(maxsize=256)
+def _shared_faults(created_by: str | None) -> WriterFaults | None:
+    return None if _needs_arrow_schema(_faults_of(created_by)) else WriterFaults(created_by)
+
+
+def _needs_arrow_schema(by_claim: Mapping[Claim, tuple[WriterFault, ...]]) -> bool:
+    return any(fault.columns is Affected.ARROW_DICTIONARIES for faults in by_claim.values() for fault in faults)
+
+
 class WriterFaults:
     """The known faults of one file's writer, which the footer's ``created_by`` names.
 
@@ -370,10 +385,7 @@ class WriterFaults:
 
     def __init__(self, created_by: str | None, arrow_schema: Callable[[], str | None] = lambda: None) -> None:
         self._by_claim = _faults_of(created_by)
-        in_dictionaries = any(
-            fault.columns is Affected.ARROW_DICTIONARIES for faults in self._by_claim.values() for fault in faults
-        )
-        self._arrow_dictionaries = dictionary_columns(arrow_schema()) if in_dictionaries else None
+        self._arrow_dictionaries = dictionary_columns(arrow_schema()) if _needs_arrow_schema(self._by_claim) else None
         # Sizes of chunks may be without the dictionary page's header (PARQUET-816).
         self.omits_dictionary_header: bool = Claim.CHUNK_SIZES in self._by_claim
 

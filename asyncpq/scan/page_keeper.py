@@ -138,7 +138,7 @@ class PageKeeper:
             if isinstance(part, memoryview) and part.nbytes + 1 < memoryview(part.obj).nbytes:
                 part = bytes(part)  # a view keeps the whole response in memory
             self._memory.put(key, part, len(part), scan=self._read.probation)
-            self._read.version.kept_chunks.add(key)
+            self._read.version.keep_whole(key)
 
     def _room(self) -> bool:
         """Return whether memory has room for decoded pages that may be used only once: it is less than half full."""

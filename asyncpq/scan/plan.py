@@ -21,7 +21,6 @@ from asyncpq.metrics import MAX_LOGGED, ReadMetrics
 from asyncpq.objects.coalesce import ByteRange
 from asyncpq.objects.prices import Prices
 from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, Item, PruningReport, RowGroupPlan
-from asyncpq.objects.source import Tail
 from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess
 from asyncpq.pruning.row_ranges import RowRanges
@@ -286,14 +285,14 @@ def describe(
     by_page = [column.chunk.leaf for column in planned if column.offsets is not None and column.field in plan.learnt]
     options = source.runtime.options
     memory = source.runtime.memory
-    tail: Tail | None = memory.get(version.tail_key, scan=True)
+    tail: bytes | None = memory.get(version.tail_key, scan=True)
     whole = not scan and plan.num_bytes() <= options.limits.round_bytes
 
     def is_held(item: Item) -> bool:
         keys = (version.key(item.kind, item.start, item.stop), version.kept_chunks.holder(item.start, item.stop))
         if any(value is not None for value in memory.get_many(keys, scan=True)):
             return True
-        return tail is not None and item.start >= tail.start
+        return tail is not None and item.start >= version.tail_start(tail)
 
     requests: list[PlannedRequest] = []
     cached = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,7 @@ async def test_a_table_prunes_by_its_bounds_only_where_they_are_trusted() -> Non
     asked: list[object] = []
 
     class Table(FileList):
-        async def files(self, where: object, reader: object) -> tuple[DataFile, ...]:
+        async def files(self, where: object, reader: object) -> Sequence[DataFile]:
             asked.append(where)
             return self.data_files
 

@@ -120,6 +120,31 @@ async def test_a_column_leaves_few_objects_to_the_garbage_collector(tmp_path: Pa
     assert more - few <= 16 * 200  # it visits all of them at once, and stops the event loop meanwhile
 
 
+async def test_a_footer_leaves_few_objects_to_the_garbage_collector(tmp_path: Path) -> None:
+    def write_files(count: int) -> str:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for number in range(count):
+            pq.write_table(pa.table({"id": range(number, number + 10)}), folder / f"{number}.parquet")
+        return str(folder)
+
+    async def kept(folder: str) -> int:
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(folder)
+            gc.collect()
+            before = len(gc.get_objects())
+            await dataset.count()
+            await asyncio.sleep(0)
+            gc.collect()
+            return len(gc.get_objects()) - before
+
+    folders = [write_files(100), write_files(300)]
+    for folder in folders:
+        await kept(folder)  # imports
+    few, more = [await kept(folder) for folder in folders]
+    assert more - few <= 10 * 200  # it visits all of them at once, and stops the event loop meanwhile
+
+
 async def test_columns_share_equal_encoding_statistics(tmp_path: Path) -> None:
     path = tmp_path / "alike.parquet"
     pq.write_table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}), path)

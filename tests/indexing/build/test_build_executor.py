@@ -25,7 +25,6 @@ from asyncpq.indexing.build.index_source import FileTask
 from asyncpq.indexing.commits import IndexedFile
 from asyncpq.indexing.index_model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.indexing.kinds import Bounds, Keys, Text
-from asyncpq.objects.source import Tail
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.lakes import write
@@ -77,7 +76,7 @@ async def test_files_that_are_read_once_are_not_kept(tmp_path: Path) -> None:
 
     def kept() -> int:
         gc.collect()
-        return sum(isinstance(known, (Tail, Pointer, IndexedFile, FileTask)) for known in gc.get_objects())
+        return sum(isinstance(known, (Pointer, IndexedFile, FileTask)) for known in gc.get_objects())
 
     before = kept()  # of other tests
     async with asyncpq.Session() as session:
