@@ -216,7 +216,8 @@ def file_schema(
             fields = [projected_field(version, projection, allowed_extensions) for projection in projections]
         return pa.schema(fields, metadata=_metadata(version))
 
-    is_whole = projections is version.metadata.schema.whole_fields
+    schema = version.metadata.schema
+    is_whole = len(projections) == len(schema.fields) and projections is schema.whole_fields
     if not is_whole:
         return make()
     return version.derived(("schema", allowed_extensions), make, weight=_FIELD_WEIGHT * len(projections))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from asyncpq.errors import (
     AmbiguousColumnError,
@@ -50,7 +50,7 @@ from asyncpq.parquet.thrift import (
     integer_of,
     repeated,
 )
-from asyncpq.records import NamedTuple, dataclass
+from asyncpq.records import MOST_KEPT, LazyRecords, NamedTuple, dataclass
 
 PHYSICAL_TYPES: Final = tuple(PhysicalType)
 _REPETITIONS: Final = tuple(Repetition)
@@ -254,12 +254,13 @@ class ParquetSchema:
 
     elements: tuple[SchemaElement, ...]
     leaves: tuple[Leaf, ...]
-    fields: tuple[Field, ...]
+    fields: Sequence[Field]
 
     def __init__(self, elements: Sequence[SchemaElement]) -> None:
         """Raises CorruptFileError if the child counts do not add up, ResourceLimitError for more than 64 levels."""
         self.elements = tuple(elements)
-        self.leaves, self.fields = _build(self.elements)
+        self.leaves, rows = _build(self.elements)
+        self.fields = LazyRecords(rows, _field) if len(rows) > MOST_KEPT else tuple(map(_field, rows))
 
     def __repr__(self) -> str:
         return f"ParquetSchema({len(self.fields)} fields, {len(self.leaves)} leaves)"
@@ -315,12 +316,17 @@ class ParquetSchema:
         return _by_name((leaf.dotted, leaf) for leaf in self.leaves)
 
     @functools.cached_property
-    def _fields_by_name(self) -> dict[str, tuple[int, ...]]:
-        """Ordinals of the top-level fields, keyed by name."""
-        names: dict[str, tuple[int, ...]] = {}
-        for field in self.fields:
-            names[field.name] = (*names.get(field.name, ()), field.index)
-        return names
+    def _fields_by_name(self) -> dict[str, int]:
+        """Ordinals of the top-level fields, keyed by name; of several fields with one name, the last."""
+        return {field.name: field.index for field in self.fields}
+
+    @functools.cached_property
+    def _repeated_names(self) -> dict[str, list[int]]:
+        """Ordinals of the top-level fields whose names other fields have, too, keyed by name."""
+        if len(self._fields_by_name) == len(self.fields):
+            return {}
+        named = _by_name((field.name, field.index) for field in self.fields)
+        return {name: ordinals for name, ordinals in named.items() if len(ordinals) > 1}
 
     @functools.cached_property
     def _leaves_by_path(self) -> dict[str, list[Leaf]]:
@@ -335,9 +341,7 @@ class ParquetSchema:
     @functools.cached_property
     def whole_fields(self) -> tuple[Projection, ...]:
         """All top-level fields in file order, each with all of its leaf columns."""
-        return tuple(
-            [Projection(field.index, tuple(range(field.first_leaf, field.leaf_stop))) for field in self.fields]
-        )
+        return tuple(map(_whole, self.fields))
 
     def projection(self, key: str | int) -> Projection:
         """Select a top-level field by its name or ordinal, or else the leaf columns at a dotted path.
@@ -347,7 +351,7 @@ class ParquetSchema:
         if several fields or paths match.
         """
         if isinstance(key, int) or key in self._fields_by_name or key not in self._leaves_by_path:
-            return self.whole_fields[self.field(key).index]
+            return _whole(self.field(key))
         leaves = self._leaves_by_path[key]
         paths: dict[int, tuple[str, ...]] = {}  # by the element that has the path
         in_lists = False
@@ -362,7 +366,8 @@ class ParquetSchema:
 
     def ordinals(self, name: str) -> list[int]:
         """Return the ordinals of the top-level fields with this name; an empty list if no field has it."""
-        return [*self._fields_by_name.get(name, ())]
+        ordinal = self._fields_by_name.get(name)
+        return [] if ordinal is None else [*self._repeated_names.get(name, (ordinal,))]
 
     def field(self, key: str | int) -> Field:
         """Return the top-level field with the name or ordinal ``key``.
@@ -374,16 +379,16 @@ class ParquetSchema:
                 count = len(self.fields)
                 raise ColumnNotFoundError(f"there is no column {key}: the file has {count} top-level fields")
             return self.fields[key]
-        fields = self._fields_by_name.get(key)
-        if fields is None:
+        ordinal = self._fields_by_name.get(key)
+        if ordinal is None:
             raise ColumnNotFoundError("the file has no such column", column=key, hint=self._hint(key))
-        if len(fields) > 1:
+        if key in self._repeated_names:
             raise AmbiguousColumnError(
-                f"{len(fields)} columns of the file have this name",
+                f"{len(self._repeated_names[key])} columns of the file have this name",
                 column=key,
                 hint="Address the column by its ordinal.",
             )
-        return self.fields[fields[0]]
+        return self.fields[ordinal]
 
     def _hint(self, name: str) -> str | None:
         """Return a hint that names the column most similar to ``name``, or the file's first columns."""
@@ -420,13 +425,25 @@ def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
     return schema
 
 
-def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple[Field, ...]]:
-    """Return the leaves and the top-level fields of a flattened schema tree."""
+#: The attributes of a :class:`Field`.
+_FieldRow: TypeAlias = tuple[int, str, int, int, int]
+
+
+def _field(row: _FieldRow) -> Field:
+    return Field(*row)
+
+
+def _whole(field: Field) -> Projection:
+    return Projection(field.index, tuple(range(field.first_leaf, field.leaf_stop)))
+
+
+def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], list[_FieldRow]]:
+    """Return the leaves and the rows of the top-level fields of a flattened schema tree."""
     root = elements[0]
     if root.num_children < 0 or (root.physical_type is not None and not root.num_children):
         raise CorruptFileError("the root of the schema is not a group")
     leaves: list[Leaf] = []
-    fields: list[Field] = []
+    fields: list[_FieldRow] = []
     path: tuple[str, ...] = ()
     ancestors: tuple[int, ...] = ()
     definition = repetition = 0
@@ -444,7 +461,7 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
         name = element.name
         if not ancestors:
             if len(leaves) > first_leaf:
-                fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
+                fields.append((len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
             first_leaf, field_element = len(leaves), index
         max_definition = definition + (element.repetition is not Repetition.REQUIRED)
         max_repetition = repetition + (element.repetition is Repetition.REPEATED)
@@ -467,8 +484,8 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
     if missing or any(group[0] for group in open_groups):
         raise _lying_counts(len(elements))
     if len(leaves) > first_leaf:
-        fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
-    return tuple(leaves), tuple(fields)
+        fields.append((len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
+    return tuple(leaves), fields
 
 
 def _lying_counts(length: int) -> CorruptFileError:

@@ -96,14 +96,14 @@ async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, n
     assert more - few < 10 * (large - small), (few, more)
 
 
-async def objects_kept(path: Path) -> int:
-    """How many objects Python's garbage collector visits once a whole row was read, beside those before."""
+async def objects_kept(path: Path, columns: list[str] | None = None) -> int:
+    """How many objects Python's garbage collector visits once a row was read, beside those before."""
     limits = asyncpq.LimitOptions(decode_threads=0)  # threads hold what they returned for a while
     async with asyncpq.Session(cache_policy=asyncpq.immutable(), limits=limits) as session:
         gc.collect()
         before = len(gc.get_objects())
         file = await session.open_file(str(path))
-        await file.lookup({"c0": 7})
+        await file.lookup({"c0": 7}, columns=columns)
         await asyncio.sleep(0)  # the task's last step holds what it returned
         gc.collect()
         return len(gc.get_objects()) - before
@@ -118,6 +118,14 @@ async def test_a_column_leaves_few_objects_to_the_garbage_collector(tmp_path: Pa
         await objects_kept(path)  # imports, and schemas, which files share
     few, more = [await objects_kept(path) for path in paths]
     assert more - few <= 16 * 200  # it visits all of them at once, and stops the event loop meanwhile
+
+
+async def test_columns_that_are_not_read_leave_two_objects_each_to_the_garbage_collector(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{columns}.parquet" for columns in (10, 10_000)]
+    for path, columns in zip(paths, (10, 10_000), strict=True):
+        pq.write_table(pa.table({f"c{number}": [number, 7] for number in range(columns)}), path)
+    await objects_kept(paths[0], ["c1"])  # imports
+    assert await objects_kept(paths[1], ["c1"]) <= 2.1 * 10_000
 
 
 async def test_a_footer_leaves_few_objects_to_the_garbage_collector(tmp_path: Path) -> None:

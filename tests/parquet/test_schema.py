@@ -67,7 +67,7 @@ def test_elements_can_be_copied_verbatim() -> None:
 
 def test_look_up_by_name_and_ordinal() -> None:
     schema = decode(group(ROOT, 4, None), leaf(b"price"), leaf(b"twice"), leaf(b"twice"), group(b"g", 1), leaf(b"x"))
-    assert schema.projection("price") is schema.projection(0) is schema.whole_fields[0]
+    assert schema.projection("price") == schema.projection(0) == schema.whole_fields[0]
     assert schema.projection("g.x").leaves == (3,)
     assert schema.field("g") is schema.field(3) is schema.fields[3]
     with pytest.raises(AmbiguousColumnError, match="ordinal"):
