@@ -164,9 +164,9 @@ _OTHERS = (
 )
 
 
-def _java(version: str) -> Writer:
-    environment = MavenEnvironment(version=version, main="ParquetJava")
-    return Writer(name="parquet-java", version=version, environment=environment, program="java")
+def _java(version: str, name: str = "parquet-java", program: str = "java", main: str = "ParquetJava") -> Writer:
+    environment = MavenEnvironment(version=version, main=main)
+    return Writer(name=name, version=version, environment=environment, program=program)
 
 
 def _spark(python: str, version: str, *beside: str) -> Writer:
@@ -199,6 +199,7 @@ def _wasm(version: str) -> Writer:
 
 _NATIVE = (
     *(_java(version) for version in ["1.8.3", "1.10.1", "1.11.1", "1.12.3", "1.13.1", "1.15.2", "1.18.1"]),
+    *(_java(version, "parquet-protobuf", "java-protobuf", "ParquetProtobuf") for version in ("1.15.2", "1.17.0")),
     _spark("3.9", "3.3.4"),
     _spark("3.11", "3.5.9"),
     _spark("3.11", "4.3.0"),
