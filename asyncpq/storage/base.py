@@ -373,15 +373,20 @@ def http_date_s(value: str | None) -> float | None:
         return None
 
 
+_MILLISECONDS = 100_000_000_000  # of 1973; as seconds it is 5138
+
+
 def info_time_s(value: object) -> float | None:
     """Convert a time in fsspec's ``info()`` to seconds since the epoch. It is a datetime, an ISO 8601 string, or a
-    number of such seconds. None for anything else. Times without a zone are local."""
+    number of such seconds, or of milliseconds (WebHDFS). None for anything else. Times without a zone are local."""
     try:
         if isinstance(value, str):
             value = datetime.datetime.fromisoformat(value)
         if isinstance(value, datetime.datetime):
             return value.timestamp()
-        return float(value) if isinstance(value, int | float) else None
+        if not isinstance(value, int | float):
+            return None
+        return value / 1000 if value > _MILLISECONDS else float(value)
     except (ValueError, OverflowError):
         return None
 

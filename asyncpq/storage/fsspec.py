@@ -120,8 +120,8 @@ _ACCESS: Mapping[str, str] = {
 #: In the names of exceptions about credentials. Azure's signing fails where a key is malformed.
 _DENIED = ("Authentication", "Credentials", "Signing")
 _ETAGS = ("ETag", "etag", "e_tag")
-_VERSIONS = ("version_id", "VersionId", "ino")
-_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_VERSIONS = ("version_id", "VersionId", "ino", "fileId")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modificationTime", "created")
 
 
 class FsspecStore(Unpicklable):

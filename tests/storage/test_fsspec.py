@@ -337,10 +337,14 @@ NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
         ({"size": 3, "ETag": '"a"'}, Validator(3, etag='"a"')),
         ({"size": 3, "e_tag": "a", "LastModified": NOON}, Validator(3, etag="a", last_modified=repr(NOON.timestamp()))),
         ({"size": 3, "ino": 5, "mtime": 1.5}, Validator(3, last_modified="1.5", version="5-1.5")),
+        (
+            {"size": 3, "length": 3, "fileId": 16388, "accessTime": 7, "modificationTime": 1796113337659},  # of WebHDFS
+            Validator(3, last_modified="1796113337659", version="16388-1796113337659"),
+        ),
         ({"size": 3, "VersionId": "v"}, Validator(3, version="v")),
         ({"size": 3}, Validator(3)),
     ],
-    ids=["generation", "etag", "datetime", "inode", "version", "size alone"],
+    ids=["generation", "etag", "datetime", "inode", "milliseconds", "version", "size alone"],
 )
 def test_versions(info: dict[str, Any], validator: Validator) -> None:
     assert validator_of(info) == validator
@@ -350,6 +354,7 @@ def test_a_number_and_a_datetime_are_the_same_time() -> None:
     seconds = NOON.timestamp()
     assert validator_of({"size": 1, "mtime": NOON}) == validator_of({"size": 1, "mtime": seconds})
     assert modified_of({"mtime": NOON}) == modified_of({"created": seconds}) == seconds
+    assert modified_of({"modificationTime": 1796113337659}) == 1796113337.659
     assert modified_of({"mtime": "no time"}) is modified_of({}) is None
 
 
