@@ -5,7 +5,7 @@
 # 206, or pass it on; these do neither, and drop the Range header: a reader of parts works until something else in the
 # program fetches the file whole, and then gets its first bytes for any others, unless it looks at the status. A server
 # may ignore Range (RFC 9110, 14.2), but its own response says Accept-Ranges: bytes. CacheControl and node-fetch-cache
-# pass it on. HAProxy's cache (2.6.12), which its clients do not know of, does the same to all of them.
+# pass it on.
 # Expected: status 206 and ten bytes, whatever is in the cache.
 set -euo pipefail
 folder=$(mktemp -d)
