@@ -38,7 +38,7 @@ from pyiceberg.manifest import (
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import HourTransform, TruncateTransform
+from pyiceberg.transforms import DayTransform, HourTransform, TruncateTransform
 
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError, located, printable
 from asyncpq.expressions import analysis, tree
@@ -74,6 +74,15 @@ _MICROS_PER_HOUR: Final = 3_600_000_000
 _LAST_HOUR: Final = (2**63 - 1) // _MICROS_PER_HOUR - 2**32
 _FIRST_HOUR: Final = -(2**63) // _MICROS_PER_HOUR + 2**32
 #: Of a larger width, Java's sum of remainder and width wraps: an int may then be in any partition.
+#: The day in whose partition ClickHouse 26.9 puts all later ones, too: 2149-06-06.
+_LAST_DAY: Final = 2**16 - 1
+_LAST_OF_A_DAY: Final = dt.timedelta(days=1, microseconds=-1)
+_LATER: Final = (
+    predicates.BoundEqualTo,
+    predicates.BoundIn,
+    predicates.BoundGreaterThan,
+    predicates.BoundGreaterThanOrEqual,
+)
 _MAX_ORDERED_WIDTH: Final = 2**30
 
 
@@ -356,9 +365,11 @@ def _interval(column: str, interval: analysis.Interval) -> predicates.BooleanExp
     if isinstance(interval.prefix, str):
         return _MAKE["starts with"](column, interval.prefix)
     if isinstance(high, dt.date):
-        epoch = _epoch(high)
-        if high < epoch or (high == epoch and high_open):
-            high, high_open = epoch, False  # early writers: at most in the partition that begins in 1970
+        latest = _epoch(high)
+        if isinstance(latest, dt.datetime):
+            latest += _LAST_OF_A_DAY
+        if high <= latest:
+            high, high_open = latest, False  # see _is_early: at most in the last partition of 1970-01-01
     above = predicates.AlwaysTrue() if low is None else _MAKE[">" if low_open else ">="](column, low)
     below = predicates.AlwaysTrue() if high is None else _MAKE["<" if high_open else "<="](column, high)
     return predicates.And(above, below)
@@ -417,7 +428,8 @@ def _scaled(iceberg_type: types.IcebergType, value: Decimal) -> Decimal | None:
 
 
 def _is_early(literal: object) -> bool:
-    """Return whether ``literal`` is a date or time before 1970, which early writers put one partition too late."""
+    """Return whether ``literal`` is a date or time before 1970. Early writers put it one partition too late, and
+    ClickHouse 26.9 into one of 1970-01-01."""
     return isinstance(literal, dt.date) and literal < _epoch(literal)
 
 
@@ -452,6 +464,8 @@ def _projected(part: PartitionField, predicate: predicates.BoundPredicate) -> pr
             return _or(projected, _make(predicates.GreaterThanOrEqual, part.name, _FIRST_HOUR))
         if isinstance(predicate, (predicates.BoundGreaterThan, predicates.BoundGreaterThanOrEqual)):
             return _or(projected, _make(predicates.LessThanOrEqual, part.name, _LAST_HOUR))
+    elif isinstance(transform, DayTransform) and isinstance(predicate, _LATER):
+        return _or(projected, _make(predicates.EqualTo, part.name, _LAST_DAY))
     return projected
 
 
@@ -462,10 +476,10 @@ def _truncated(
     width = transform.width
     # a column of longs may have been one of ints, which keeps its partition values
     sizes = (32,) if isinstance(predicate.term.ref().field.field_type, types.IntegerType) else (32, 64)
-    if isinstance(predicate, predicates.BoundEqualTo):
-        return _make(predicates.In, name, _truncations(predicate.literal.value, width, sizes))
-    if isinstance(predicate, predicates.BoundIn):
-        values = (literal.value for literal in predicate.literals)
+    values, least = _literals(predicate), -(1 << (sizes[-1] - 1))
+    if any(value - value % width < least for value in values):
+        return None  # ClickHouse 26.9 does not wrap, and pyiceberg compares with no number outside of the type
+    if isinstance(predicate, (predicates.BoundEqualTo, predicates.BoundIn)):
         return _make(predicates.In, name, {each for value in values for each in _truncations(value, width, sizes)})
     if width > _MAX_ORDERED_WIDTH and isinstance(predicate, predicates.BoundLiteralPredicate):
         return None
@@ -476,6 +490,12 @@ def _truncated(
         wrapped = {each for low in smallest if low % width for each in _truncations(low, width, sizes) if each > 0}
         return _or(projected, _make(predicates.In, name, wrapped))
     return projected
+
+
+def _literals(predicate: predicates.BoundPredicate) -> list[int]:
+    if isinstance(predicate, predicates.BoundSetPredicate):
+        return [literal.value for literal in predicate.literals]
+    return [predicate.literal.value] if isinstance(predicate, predicates.BoundLiteralPredicate) else []
 
 
 def _truncations(value: int, width: int, sizes: Iterable[int]) -> set[int]:

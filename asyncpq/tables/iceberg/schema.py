@@ -28,6 +28,8 @@ from asyncpq.storage.urls import safe_url
 _REFUSED = (types.GeographyType, types.GeometryType)
 _WITHOUT_BOUNDS = (*_REFUSED, types.UnknownType)
 _DAYS_OR_MICROSECONDS = (types.DateType, types.TimestampType, types.TimestamptzType)
+#: ClickHouse marks all its timestamps as UTC, also those of columns without a zone. The table's type counts.
+_TIMESTAMPS = (types.TimestampType, types.TimestamptzType, types.TimestampNanoType, types.TimestamptzNanoType)
 _MAX_FIXED_BYTES = 16 << 20
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
@@ -214,6 +216,7 @@ def _field(
         default=default,
         children=children,
         is_variant=type_name == "variant",
+        ignores_zone=isinstance(iceberg_type, _TIMESTAMPS),
         unreadable=unreadable,
     )
 

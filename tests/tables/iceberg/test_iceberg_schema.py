@@ -26,6 +26,7 @@ from pyiceberg.types import (
     FloatType,
     IcebergType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     StringType,
@@ -37,7 +38,7 @@ from pyiceberg.types import (
 
 import asyncpq
 from asyncpq import col
-from tests.iceberg_tables import add_files, data_record, make_table
+from tests.iceberg_tables import add_files, data_files, data_record, equality_deletes, make_table, tagged, written_file
 
 _UUIDS = [uuid.UUID(int=n << 120 | n) for n in (1, 200, 3)]
 # Iceberg type, the Arrow type that a read gives, two values and perhaps a null.
@@ -123,3 +124,31 @@ async def test_uuid_partitions(tmp_path: Path) -> None:
         record = data_record(table, f"file://{file}", partition, record_count=1, file_size_in_bytes=size)
         add_files(table, [record], ManifestContent.DATA)
     await _check(table, "uuid")
+
+
+@pytest.mark.parametrize("stored", [pa.timestamp(unit, zone) for unit in ("ms", "us") for zone in (None, "UTC")])
+@pytest.mark.parametrize("zone", [None, dt.UTC])
+async def test_the_zone_of_times_is_that_of_the_table(
+    tmp_path: Path, stored: pa.DataType, zone: dt.tzinfo | None
+) -> None:
+    """ClickHouse 26.9 marks its timestamps in files as UTC, though those of its tables have no zone."""
+    kind = TimestamptzType() if zone else TimestampType()
+    times = [dt.datetime(1969, 12, 31, 23, 59, 59, 999000), None, dt.datetime(2024, 7, 1, 1, 2, 3)]
+    schema = Schema(NestedField(1, "t", kind), NestedField(2, "l", ListType(3, kind, element_required=False)))
+    table = make_table(tmp_path, schema)
+    t, moments = table.schema().as_arrow().field("t"), table.schema().as_arrow().field("l")
+    element = moments.type.value_field.with_type(stored)
+    arrays = [pa.array(times, stored), pa.array([[time] for time in times], pa.list_(element))]
+    rows = pa.table(arrays, schema=pa.schema([t.with_type(stored), moments.with_type(pa.list_(element))]))
+    add_files(table, [written_file(table, rows)], ManifestContent.DATA)
+    expected = [None if time is None else time.replace(tzinfo=zone) for time in times]
+    async with asyncpq.open_dataset(table) as dataset:
+        found = await dataset.read()
+        assert found.schema.field("t").type == pa.timestamp("us", "UTC" if zone else None)
+        assert found.to_pylist() == [{"t": time, "l": [time]} for time in expected]
+        for time in filter(None, expected):
+            assert (await dataset.read(["t"], where=col("t") == time))["t"].to_pylist() == [time]
+    deleted = tagged(pa.table({"t": [expected[2]]}), table.schema())
+    add_files(table, [equality_deletes(table, deleted, like=data_files(table)[0], field_ids=[1])])
+    async with asyncpq.open_dataset(table) as dataset:
+        assert (await dataset.read(["t"]))["t"].to_pylist() == expected[:2]

@@ -260,6 +260,61 @@ def _questions(literals: list[Any]) -> list[Expression]:
     return [*questions, col("v").between(literals[0], literals[1]), col("v").between(literals[1], literals[-1])]
 
 
+#: Values and the partitions that ClickHouse 26.9 puts them in, which other writers call by other numbers.
+_CLICKHOUSE: dict[str, tuple[pa.DataType, Transform[Any, Any], list[Any], list[int]]] = {
+    "days of dates": (
+        pa.date32(),
+        DayTransform(),
+        [dt.date(1900, 1, 1), dt.date(1969, 12, 31), dt.date(2149, 6, 6), dt.date(2299, 12, 31)],
+        [0, 0, 65535, 65535],
+    ),
+    "days": (
+        pa.timestamp("us"),
+        DayTransform(),
+        [_EPOCH - dt.timedelta.resolution, dt.datetime(2299, 12, 31)],
+        [0, 65535],
+    ),
+    "hours": (
+        pa.timestamp("us"),
+        HourTransform(),
+        [dt.datetime(1900, 1, 1), _EPOCH - dt.timedelta.resolution, _EPOCH, dt.datetime(2299, 12, 31)],
+        [0, 23, 0, 2892696],
+    ),
+    "months": (pa.date32(), MonthTransform(), [dt.date(1900, 1, 1), dt.date(2299, 12, 31)], [0, 3959]),
+}
+
+
+@pytest.mark.parametrize("name", list(_CLICKHOUSE))
+async def test_partitions_of_clickhouse(tmp_path: Path, name: str) -> None:
+    arrow_type, transform, values, partitions = _CLICKHOUSE[name]
+    rows = pa.table({"v": pa.array(values, arrow_type), "k": range(len(values))})
+    table = make_table(tmp_path, rows.schema)
+    with table.update_spec() as update:
+        update.add_field("v", transform, "part")
+    files = [
+        written_file(table, tagged(rows.slice(key, 1), table.schema()), Record(partition))
+        for key, partition in enumerate(partitions)
+    ]
+    add_files(table, files, ManifestContent.DATA)
+    async with asyncpq.open_dataset(table) as dataset:
+        for where in _questions(values):
+            expected = rows.filter(oracle(where))["k"].to_pylist()
+            assert sorted((await dataset.read(["k"], where=where))["k"].to_pylist()) == expected, where
+
+
+def test_truncated_values_below_the_type() -> None:
+    """ClickHouse 26.9 writes them as longs; its summaries have 8 bytes, so they rule out nothing."""
+    schema = Schema(NestedField(1, "v", IntegerType()))
+    spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform[Any](10), "part"))
+    least = -(2**31)
+    partition = Record(least - 2)
+    file = DataFile.from_args(_table_format_version=3, file_path="x", partition=partition, record_count=1)
+    for value in (least, least + 7):
+        for where in _predicates(value, [least, value, least + 20, 0, 7]):
+            assert PartitionFilter(where, schema, {"v": schema.find_field(1)}).keeps_file(file, spec), where
+    assert not PartitionFilter(col("v") == 5, schema, {"v": schema.find_field(1)}).keeps_file(file, spec)
+
+
 async def test_an_unknown_transform_rules_out_nothing(tmp_path: Path) -> None:
     table = make_table(tmp_path, pa.schema([("v", pa.int32())]))
     with table.update_spec() as update:
