@@ -211,14 +211,14 @@ class IndexBackend(Protocol):
     """Stores an index: immutable segments, and one manifest for each snapshot. Implement one for a store of your own:
     ``at`` of :meth:`asyncpq.Session.build_index` takes it.
 
-    asyncpq calls the methods, in the session's event loop and several at once. Those of its own backends count their
-    requests in ``operation``, unless that is None; yours may ignore it. :data:`asyncpq.testing.BACKEND_CHECKS` tests a
-    backend.
+    asyncpq calls the methods, in the session's event loop and several at once. Each raises StoreError if the store
+    fails. ``operation`` is the call to which asyncpq's own backends add their requests (None: they are not counted);
+    yours may ignore it. :data:`asyncpq.testing.BACKEND_CHECKS` tests a backend.
     """
 
     @property
     def description(self) -> str:
-        """Url or other text that names the place of the index, without secrets."""
+        """Url or other text that names the place of the index, without secrets; for messages."""
 
     def check(self, kinds: Sequence[str]) -> None:
         """Check that the backend can store tables of all ``kinds``: values of :attr:`IndexTable.kind`. A subclass that
@@ -246,6 +246,7 @@ class IndexBackend(Protocol):
             index_table: table to which the rows belong.
             rows: the rows of the segment, sorted by key, in batches of the schema ``index_table.schema``.
             folder: folder for local temporary files; None for the system's temporary folder.
+            operation: see :class:`IndexBackend`.
 
         Returns:
             The number of bytes stored, and JSON data for :attr:`Segment.extra`.
@@ -259,50 +260,60 @@ class IndexBackend(Protocol):
     ) -> pa.Table | None:
         """Return the rows that ``query`` selects, sorted by key, with the columns ``query.columns`` of
         ``segment.table.schema``; None, after reading as little as possible, if they are more than ``query.limit``.
-        Reads through the index call it.
+        Reads through the index call it. ``operation``: see :class:`IndexBackend`.
 
         Raises:
             StaleSnapshotError: the segment is gone.
             CorruptIndexError: the segment is damaged or incomplete.
+            StoreError: the store failed.
         """
 
     def iterate_segment(self, segment: Segment, *, operation: Operation | None = None) -> AsyncIterator[pa.RecordBatch]:
         """Yield all rows of the segment, sorted by key, in batches of the schema ``segment.table.schema``, in bounded
-        memory. Compactions call it. Raises the errors of :meth:`read_segment`."""
+        memory. Compactions call it. ``operation`` and errors: as in :meth:`read_segment`."""
 
     # -- manifests
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         """Return the number and the content of a recent manifest (bytes that describe a snapshot), not always the
-        newest; None if there are no manifests. Makes one request."""
+        newest; None if there are no manifests. Makes one request. Raises StoreError if the store fails.
+        ``operation``: see :class:`IndexBackend`."""
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         """Return the content of manifest ``number``, as :meth:`commit` got it; None if it does not exist. Makes one
-        request."""
+        request. ``operation`` and errors: as in :meth:`latest`."""
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         """Create manifest ``number`` atomically and return True; return False if that number exists already. Of many
         calls with one number, one returns True.
 
+        Args:
+            number: number of the new snapshot: that of the newest manifest plus 1, or 1.
+            content: the bytes that :meth:`manifest` returns.
+            operation: see :class:`IndexBackend`.
+
         Raises:
             ConcurrentCommitUnsupported: the backend cannot create atomically, and ``single_writer`` is not set.
+            StoreError: the store failed.
         """
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         """Record that the build with the id ``build`` (a text) is alive; :meth:`ages` returns the time since. A build
-        calls it again and again while it runs."""
+        calls it again and again while it runs. ``operation`` and errors: as in :meth:`latest`."""
 
     # -- all that is stored
     async def ages(self, stored: Stored, *, operation: Operation | None = None) -> Mapping[str, float]:
         """Return the age of each segment, manifest or build by name, in seconds according to the backend's clock. The
         name of a manifest is its number in decimal digits, that of a build its id; a build's age is that of its last
-        :meth:`touch`. ``stored`` says which: "segments", "manifests" or "builds"."""
+        :meth:`touch`. ``stored`` says which: "segments", "manifests" or "builds". ``operation`` and errors: as in
+        :meth:`latest`."""
 
     async def delete(self, stored: Stored, names: Sequence[str], *, operation: Operation | None = None) -> None:
         """Delete segments, manifests or builds (``stored``: as in :meth:`ages`) by the names that :meth:`ages` returns.
-        Those that do not exist are ignored."""
+        Those that do not exist are ignored. ``operation`` and errors: as in :meth:`latest`."""
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """Remove the index, with all its manifests and segments: :meth:`Index.drop`."""
+        """Remove the index, with all its manifests and segments; :meth:`Index.drop` calls it. ``operation`` and errors:
+        as in :meth:`latest`."""
 
     async def close(self) -> None:
         """Close connections and files that the backend has opened. The index stays."""
