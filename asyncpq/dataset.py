@@ -108,7 +108,7 @@ class Dataset(EnteredAsync):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of all files together, partition columns included."""
+        """The Arrow schema (pyarrow.Schema) of all files together, partition columns included."""
         return self._state.columns.schema
 
     @property

@@ -104,7 +104,7 @@ class File(EnteredAsync):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the file, as ``pyarrow.parquet.read_schema`` returns it."""
+        """The Arrow schema (pyarrow.Schema) of the file, as ``pyarrow.parquet.read_schema`` returns it."""
         fields = self._version.metadata.schema.whole_fields
         return file_schema(self._version, fields, self._source.runtime.options.read.extension_types)
 
@@ -149,7 +149,8 @@ class File(EnteredAsync):
 
     @property
     def embedded_indexes(self) -> Mapping[str, EmbeddedIndexEntry]:
-        """The indexes embedded in the file, by name, from the footer of the version read last (docs/indexes.md).
+        """The indexes embedded in the file: a mapping of names to :class:`asyncpq.indexing.EmbeddedIndexEntry`, from
+        the footer of the version read last (docs/indexes.md).
 
         Raises:
             CorruptIndexError: the footer's entry for an index is malformed.

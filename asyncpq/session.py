@@ -202,9 +202,11 @@ class Session(EnteredAsync):
         return self._runtime.memory.whole
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
-        """Return the counters of the caches ``"disk"`` and ``"shared"``, as far as the session has them.
+        """Return counts since the session was opened, by cache: ``"disk"`` and ``"shared"``, if the session has them.
 
-        Each has ``hits``, ``misses``, ``errors``, ``skipped`` and ``evictions``; see docs/usage/caches.md.
+        Each is a dict: entries found (``hits``) and not found (``misses``), failed calls (``errors``), calls not made
+        since the cache failed recently or is closed (``skipped``), and entries that this process removed
+        (``evictions``).
         """
         return {tier.name: tier.counters() for tier in self._tiers}
 

@@ -610,6 +610,6 @@ class DatasetScan(RecordBatchStream):
 
     @property
     def skipped(self) -> list[SkippedFile]:
-        """The bad files (damaged, unreadable or with other columns) that were left out so far; empty unless the
-        dataset was opened with ``on_bad_file="skip"``."""
+        """List of the bad files (damaged, unreadable or with other columns) that were left out so far, each an
+        :class:`asyncpq.SkippedFile`; empty unless the dataset was opened with ``on_bad_file="skip"``."""
         return self._files.skipped

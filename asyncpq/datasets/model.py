@@ -122,7 +122,7 @@ class CatalogReader(Protocol):
 
     @property
     def limits(self) -> LimitOptions:
-        """The session's limits, which also bound what a table's metadata may take."""
+        """The session's :class:`asyncpq.LimitOptions`, which also bound what a table's metadata may take."""
 
     @property
     def trust_statistics(self) -> bool:
@@ -134,7 +134,7 @@ class Deletes(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """The cache key of these deletes: equal identities always mean the same deleted rows."""
+        """The cache key of these deletes, a hashable value: equal identities always mean the same deleted rows."""
 
     async def rows(self, reader: CatalogReader, num_rows: int) -> RowRanges:
         """Return the row numbers of the deleted rows in the file, which has ``num_rows`` rows.
@@ -332,7 +332,8 @@ class Snapshot(Protocol):
 
     @property
     def fields(self) -> tuple[TableField, ...] | None:
-        """The table's columns; None if they are taken from the schemas of the files."""
+        """The table's columns, a tuple of :class:`asyncpq.TableField`; None if they are taken from the schemas of the
+        files."""
 
     async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
         """Return the files of this state that may have rows for which ``where`` is true, in a stable order.

@@ -227,7 +227,8 @@ class FileProvider(Protocol):
     view: View  # which files a read sees
 
     @property
-    def description(self) -> str: ...
+    def description(self) -> str:
+        """One line of text: where the files come from, and the version of a table."""
 
     @property
     def indexes(self) -> Sequence[Mapping[str, Any]]:

@@ -509,13 +509,14 @@ class EngineFiles(WrappedFiles):
 
     @property
     def index(self) -> Any:
-        """The index that prunes files before they are opened. None if there is no index, or if its columns have other
-        types than the dataset's."""
+        """The index that prunes files before they are opened (:class:`asyncpq.indexing.query.index_query.OpenIndex`);
+        None if there is no index, or if its columns have other types than the dataset's."""
         return self.source.index if self._schemas is None else None
 
     @property
     def known(self) -> FileSet | None:
-        """The files of the last listing, without a request; None if there was none, or if columns are ``retyped``."""
+        """The files of the last listing (:class:`asyncpq.datasets.providers.FileSet`), without a request; None if there
+        was none, or if columns are ``retyped``."""
         known = None if self._retyped else self.source.known
         return None if known is None else self._as_read(known)
 

@@ -71,12 +71,13 @@ class RecordBatchStream(EnteredAsync):
 
     @property
     def entered(self) -> bool:
-        """Whether the scan was entered."""
+        """Whether the scan's ``async with`` block was entered; True for good."""
         return self._state != "new"
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the batches. That of a file's scan raises UsageError until the scan was entered."""
+        """The Arrow schema (pyarrow.Schema) of the batches. That of a file's scan raises UsageError until the scan was
+        entered."""
         return self._schema()
 
     async def __aenter__(self) -> Self:
