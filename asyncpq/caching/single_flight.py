@@ -209,7 +209,7 @@ class Claims:
 
     @contextmanager
     def claim(self, keys: Iterable[Hashable]) -> Iterator[None]:
-        """Claim those of ``keys`` that no other read has claimed, for the length of the block."""
+        """Claim those of ``keys`` that no other read has claimed, for the length of the ``with`` block."""
         names = [key for key in keys if key not in self._claimed]
         if not names:
             yield

@@ -59,7 +59,7 @@ class CommandExit(Exception):  # noqa: N818  # no error: it also ends a command 
 
 @contextmanager
 def interruptible(hint: str) -> Iterator[None]:
-    """Print ``hint`` if Ctrl-C interrupts the block and so ends the process. Must be used in the task that
+    """Print ``hint`` if Ctrl-C interrupts the ``with`` block and so ends the process. Must be used in the task that
     :func:`run` runs."""
     try:
         yield
@@ -69,7 +69,8 @@ def interruptible(hint: str) -> Iterator[None]:
 
 @contextmanager
 def to_any_reader() -> Iterator[None]:
-    """Write output whose reader may have gone, such as head: the command goes on to its exit code."""
+    """Ignore in the ``with`` block that the reader of the output has gone, such as head: the command goes on to its
+    exit code."""
     try:
         yield
     except BrokenPipeError:

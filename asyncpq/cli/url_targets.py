@@ -103,8 +103,8 @@ def names_table(url: str) -> bool:
 
 @asynccontextmanager
 async def opened(session: Session, source: ReadSource | IndexedSource) -> AsyncIterator[File | Dataset]:
-    """Open the file or dataset that a command reads. If its url may mean either, the file is opened if it exists. With
-    the url of an index, the dataset is always opened.
+    """Open the file or dataset that a command reads, for an ``async with`` block. If its url may mean either, the file
+    is opened if it exists. With the url of an index, the dataset is always opened.
 
     Raises InvalidOptionError if the version is not one, or the url names files, which have none.
     """

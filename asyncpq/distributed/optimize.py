@@ -155,7 +155,7 @@ class RowSorting:
 
     @contextmanager
     def sort(self) -> Iterator[ExternalSort]:
-        """Yield a sort of such rows, whose local files end with the block."""
+        """Yield a sort of such rows. Its local files are removed at the end of the ``async with`` block."""
         folder = self.building.folder or tempfile.gettempdir()
         with ExternalSort(self.schema, self.building.memory_bytes, Path(folder)) as sort:
             yield sort

@@ -451,7 +451,8 @@ class Runtime:
 
     @contextmanager
     def watched(self, watcher: Callable[[Event], None]) -> Iterator[None]:
-        """Call ``watcher``, in addition to the session's ``on_event``, with events of calls that begin in the block."""
+        """Call ``watcher``, in addition to the session's ``on_event``, with events of calls that begin in the ``with``
+        block."""
         self._watchers.append(watcher)
         try:
             yield

@@ -118,8 +118,8 @@ def no_dataset() -> Problem:
 
 @contextmanager
 def clients_errors() -> Iterator[None]:
-    """Convert errors that the block raises because of the client's input to problems with the full message, without
-    urls."""
+    """Convert errors that the ``with`` block raises because of the client's input to problems with the full message,
+    without urls."""
     try:
         yield
     except (QueryError, InvalidOptionError) as error:

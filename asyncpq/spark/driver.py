@@ -160,8 +160,8 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 
 @contextmanager
 def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
-    """Give the Spark jobs that the block starts the description ``text`` in Spark's UI, unless the caller has set
-    one. Does nothing in Spark Connect, which has no descriptions of jobs."""
+    """Give the Spark jobs that the ``with`` block starts the description ``text`` in Spark's UI, unless the caller
+    has set one. Does nothing in Spark Connect, which has no descriptions of jobs."""
     context = context_of(spark)
     if context is None or context.getLocalProperty(_DESCRIPTION) is not None:
         yield
@@ -175,7 +175,7 @@ def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
 
 @contextmanager
 def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set the Spark settings ``wanted`` for all threads of the session during the block; restore them afterwards.
+    """Set the Spark settings ``wanted`` for all threads of the session during the ``with`` block; restore them after.
 
     All concurrent users of a setting must pass the same value. Two SparkSession objects may be the same session, which
     PySpark does not reveal: a caller that finds its value already set counts as a user of every change of that setting.
@@ -213,7 +213,8 @@ _RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.M
 
 @contextmanager
 def raised_as_asyncpq() -> Iterator[None]:
-    """Convert Spark's error into the AsyncpqError with which a task failed; other errors pass unchanged."""
+    """If a task failed with an AsyncpqError, raise that instead of the Spark error which the ``with`` block raises.
+    Other errors pass unchanged."""
     try:
         yield
     except PySparkException as failed:

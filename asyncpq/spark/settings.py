@@ -425,7 +425,7 @@ def camel_case(name: str) -> str:
 
 @contextmanager
 def option_spelling(names: Collection[str]) -> Iterator[None]:
-    """In the block, spell the attributes ``names`` in InvalidOptionErrors in camel case, as users write
+    """In the ``with`` block, spell the attributes ``names`` in InvalidOptionErrors in camel case, as users write
     options."""
     try:
         yield

@@ -268,7 +268,8 @@ class SentRequest:
 
 @contextmanager
 def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
-    """Count the block as one request in ``operation``, with the command ``method``, such as "SELECT"; or not (None)."""
+    """Count the ``with`` block as one request in ``operation``, with the command ``method``, such as "SELECT"; or not
+    (None)."""
     sent = SentRequest()
     if operation is None:
         yield sent

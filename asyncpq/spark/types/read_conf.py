@@ -203,7 +203,7 @@ def jvm_time_zone(spark: SparkSession) -> str:
 
 @contextmanager
 def within(name: str) -> Iterator[None]:
-    """Put the name ``name`` and a dot before the ``column`` of an AsyncpqError that the block raises."""
+    """Put the name ``name`` and a dot before the ``column`` of an AsyncpqError that the ``with`` block raises."""
     try:
         yield
     except AsyncpqError as error:
