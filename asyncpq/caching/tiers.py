@@ -47,13 +47,17 @@ class CacheTier(Protocol):
     async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
         """Store entries. With ``scan``, the entries come from a scan, and must not evict entries that lookups use."""
 
-    async def get_pointer(self, key: PointerKey) -> Pointer | None: ...
+    async def get_pointer(self, key: PointerKey) -> Pointer | None:
+        """Return the stored version of an object; None if the tier lacks it."""
 
-    async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None: ...
+    async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
+        """Store the version of an object, unless the tier has one that was validated later."""
 
-    async def drop_pointer(self, key: PointerKey) -> None: ...
+    async def drop_pointer(self, key: PointerKey) -> None:
+        """Remove the version of an object, since it has changed; do nothing if the tier lacks it."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release files and connections. Later calls find and store nothing. Idempotent."""
 
 
 class Tiers:

@@ -38,10 +38,12 @@ _POOLED_BYTES = 1 << 18  # larger spliced files are in memory of Arrow's pool
 
 
 class FooterTemplate:
-    """Makes spliced files of one leaf column: their footer without its counts and sizes.
+    """Makes spliced files: Parquet files in memory of some pages of one leaf column, which pyarrow decodes. The
+    template is their footer without its counts and sizes.
 
-    ``schema_elements`` are the Thrift structs of the schema, root first. The footer names the file's writer, since
-    pyarrow works around known defects of old writers' pages.
+    ``schema_elements`` are the ``num_elements`` Thrift structs of the schema, root first. ``physical_type``, ``codec``
+    and ``encodings`` are numbers of Parquet's enums; ``path`` has the names down to the leaf. The footer names the
+    file's writer ``created_by``, since pyarrow works around known defects of old writers' pages.
     """
 
     def __init__(
@@ -69,7 +71,11 @@ class FooterTemplate:
     def splice(
         self, dictionary_page: bytes, pages: Sequence[bytes | memoryview], *, num_values: int, num_rows: int
     ) -> bytes | pa.Buffer:
-        """Make a file of ``pages`` and a ``dictionary_page`` (b"" if absent). Both counts are one more than planned."""
+        """Return a file of ``pages`` and a ``dictionary_page`` (b"" if absent), each with its header.
+
+        ``num_values`` and ``num_rows`` go into the footer. Pass one more than the pages should have: pyarrow then
+        decodes what there is, and the caller sees a page with too many rows as well as one with too few.
+        """
         body = sum(map(len, pages)) + len(dictionary_page)
         size = zigzag_varint(body)
         rows = zigzag_varint(num_rows)

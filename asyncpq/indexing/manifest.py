@@ -249,9 +249,9 @@ def encode_long(manifest: Manifest, name: str) -> bytes:
 
 
 def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str | None = None) -> Manifest:
-    """Decode a manifest. ``content`` is its object, ``long`` the JSON of the members that :func:`long_members`
-    names, ``url`` its place for messages. Raises UnsupportedFeatureError if the format is newer than ``FORMAT``,
-    CorruptIndexError if the content is damaged."""
+    """Decode a manifest. ``content`` is its object, ``long`` the JSON of the members that :func:`long_members` names
+    (None if it names none), ``url`` its place for messages. Raises UnsupportedFeatureError if the format is newer than
+    ``FORMAT``, CorruptIndexError if the content is damaged."""
     record = _checked(content, url)
     bodies = long or {}
     try:

@@ -30,7 +30,8 @@ _UNITED: Final = 64  # batches whose dictionaries are united at a time
 
 
 class RowWriter(Protocol):
-    """Writes batches of rows, which have one schema, in one format."""
+    """Writes batches of rows, which have one schema, in one format. The constructors take ``sink``, an object whose
+    ``write`` takes bytes and which has ``flush``: the caller closes it."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the next rows."""
@@ -80,7 +81,7 @@ class _Abandoned:
 
 
 class NdjsonWriter(_Abandoned):
-    """Writes one JSON object on each line."""
+    """A :class:`RowWriter` of one JSON object on each line (UTF-8)."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -94,7 +95,8 @@ class NdjsonWriter(_Abandoned):
 
 
 class JsonWriter(_Abandoned):
-    """Writes one JSON document: the members of ``head``, then ``columns`` and ``rows``, as in ``documents.Rows``."""
+    """A :class:`RowWriter` of one JSON document: the members of ``head``, then ``columns`` and ``rows``, as in
+    ``documents.Rows``."""
 
     def __init__(self, sink: Any, head: Mapping[str, Any], schema: pa.Schema) -> None:
         self._sink = sink
@@ -117,7 +119,7 @@ class JsonWriter(_Abandoned):
 
 
 class CsvWriter(_Abandoned):
-    """Writes CSV with a header. A null is an empty field, an empty text is ``""``."""
+    """A :class:`RowWriter` of CSV with a header. A null is an empty field, an empty text is ``""``."""
 
     def __init__(self, sink: Any, schema: pa.Schema) -> None:
         from pyarrow import csv
@@ -161,7 +163,8 @@ def _csv_text(value: Any) -> str | None:
 
 
 class ArrowWriter(_Abandoned):
-    """Writes an Arrow IPC stream of compact batches (:mod:`asyncpq.decoding.compact`, which has ``hidden_rows``)."""
+    """A :class:`RowWriter` of an Arrow IPC stream of compact batches (:mod:`asyncpq.decoding.compact`, which has
+    ``hidden_rows``)."""
 
     def __init__(self, sink: Any, schema: pa.Schema, *, hidden_rows: bool = False) -> None:
         self._writer = pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema)
@@ -177,7 +180,7 @@ class ArrowWriter(_Abandoned):
 
 
 class ArrowFileWriter:
-    """Writes an Arrow IPC file.
+    """A :class:`RowWriter` of an Arrow IPC file.
 
     Such a file has one dictionary for each column, while those of batches differ. So batches with dictionaries go to a
     temporary stream first, and to the file at the end, with the values of all. (Polars 2.1 and others do not read files
@@ -284,9 +287,9 @@ def _with_plain(kind: pa.DataType, plain: Callable[[pa.DataType], pa.DataType | 
 
 
 class ParquetWriter:
-    """Writes Parquet with page indexes. A row group ends at a million rows or ``row_group_bytes`` bytes in memory. Its
-    dictionaries are compact (:mod:`asyncpq.decoding.compact`, which has ``hidden_rows``); nothing else that an array
-    holds beyond its rows is written to Parquet."""
+    """A :class:`RowWriter` of Parquet with page indexes. A row group ends at a million rows or ``row_group_bytes``
+    bytes in memory. Its dictionaries are compact (:mod:`asyncpq.decoding.compact`, which has ``hidden_rows``); nothing
+    else that an array holds beyond its rows is written to Parquet."""
 
     def __init__(
         self, sink: Any, schema: pa.Schema, *, row_group_bytes: int = 64 << 20, hidden_rows: bool = False

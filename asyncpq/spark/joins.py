@@ -365,9 +365,11 @@ def explain_lookup_join(
     requests: RequestOptions = RequestOptions(),  # noqa: B008
     **options: Unpack[OpenKeywords],
 ) -> JoinEstimate:
-    """Estimate :func:`asyncpq.spark.lookup_join` with these arguments.
+    """Return the estimated cost of :func:`asyncpq.spark.lookup_join`, and of Spark's broadcast join, without running
+    either. Footers or an index are read.
 
     Args:
+        df, lake, on, columns, how, options: as in :func:`asyncpq.spark.lookup_join`.
         num_keys: assumed number of distinct keys of ``df``. None: ``df`` is run to get its keys, as the join with
             ``strategy="auto"`` does.
         requests: its ``latency_s`` and ``bandwidth_bytes_s`` are those assumed of the store.

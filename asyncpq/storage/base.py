@@ -215,7 +215,8 @@ class StoredObject(Protocol):
     ) -> RangeResult:
         """Fetch exactly the bytes ``[start, stop)`` (0 <= start < stop). Raises the errors of :meth:`fetch_tail`."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release what the handle holds, such as a local file's descriptor. Idempotent."""
 
 
 def is_here(handle: StoredObject) -> bool:

@@ -539,7 +539,8 @@ class ObstoreBucket(Unpicklable):
 
 
 class ObstoreExchange:
-    """One request through obstore, over all its attempts, for the object or prefix ``key``."""
+    """One request through obstore for the object or prefix ``key``, over all its attempts: an
+    :class:`asyncpq.storage.transport.Exchange`."""
 
     method = "GET"
     creates = False

@@ -129,7 +129,8 @@ def read_trace(path: str | os.PathLike[str]) -> list[Access]:
 
 
 class Cache(Protocol):
-    """The interface of a cache on which a trace is replayed: :class:`asyncpq.MemoryCache`, or another policy."""
+    """The interface of a cache on which a trace is replayed: :class:`asyncpq.MemoryCache`, whose methods say what these
+    do, or another policy."""
 
     def get(self, key: Hashable, *, scan: bool = False) -> Any: ...
 

@@ -243,7 +243,9 @@ async def vacuum(
         orphans_s: segments that no snapshot lists stay while they are younger than these seconds, or their build runs.
         grace_s: seconds after its last heartbeat at which a build counts as ended.
 
-    Ages are measured by the backend's clock.
+        operation: the call to which requests are counted; None: they are not.
+
+    Ages are measured by the backend's clock. Raises StoreError if the store fails.
     """
     # in this order: segments that a live build commits from now on do not count as orphans
     signs = await backend.ages("builds", operation=operation)

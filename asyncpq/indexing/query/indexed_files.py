@@ -65,7 +65,8 @@ _Answered = tuple[IndexAnswer, FileSelection, dict[int, FileEntry]]
 
 
 class IndexedFiles:
-    """The files of another provider. An index prunes the files that it knows; the others are read without it.
+    """A :class:`asyncpq.datasets.providers.FileProvider` of the files of another one. An index prunes the files that it
+    knows; the others are read without it.
 
     The index changes no rows. If it is dropped, reads go on without it.
 
@@ -391,7 +392,8 @@ _ID: Final = attrgetter("id")
 
 
 class SnapshotFiles:
-    """The files that an index lists. A lookup reads only the entries of files that may match."""
+    """A :class:`asyncpq.datasets.providers.FileProvider` of the files that an index lists. A lookup reads only the
+    entries of files that may match."""
 
     view: View = View.SNAPSHOT
 

@@ -556,7 +556,7 @@ class S3fsBucket(Unpicklable):
 
 
 class S3fsExchange:
-    """One request through s3fs, over all its attempts."""
+    """One request through s3fs, over all its attempts: an :class:`asyncpq.storage.transport.Exchange`."""
 
     method = "GET"
     denied_hint = READING_HINT

@@ -134,7 +134,8 @@ class DirectBucket(Unpicklable):
 
 
 class SignedExchange:
-    """One signed request over all its attempts. Refusals correct region, clock and credentials at most once each."""
+    """One signed request over all its attempts, an :class:`asyncpq.storage.transport.Exchange`. Refusals correct
+    region, clock and credentials at most once each."""
 
     method = "GET"
     content = b""

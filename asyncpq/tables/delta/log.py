@@ -60,10 +60,15 @@ _COLUMNS = (
 
 
 class LogSegment(NamedTuple):
-    """The files of the log that make up one version, as names in the log's folder."""
+    """The files of the log that make up one version, as names in the log's folder.
 
-    checkpoint: tuple[str, ...]  # parts of the newest complete checkpoint at or before the version; () for none
-    commits: tuple[str, ...]  # all commits after it, oldest first
+    Attributes:
+        checkpoint: parts of the newest complete checkpoint at or before the version; () for none.
+        commits: all commits after it, oldest first.
+    """
+
+    checkpoint: tuple[str, ...]
+    commits: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
