@@ -140,11 +140,16 @@ PartKind = Literal[
 
 class ContentKey(NamedTuple):
     """Key of one cached part of an object, such as its footer or a page. The memory cache has the part's bytes or the
-    parsed part; other tiers have bytes."""
+    parsed part; other tiers have bytes.
 
-    version: bytes  # 16 bytes that name the object's version (see :func:`version_digest`)
-    kind: PartKind  # kind of part
-    # start, stop: offsets of the part's bytes in the object, the end exclusive
+    Attributes:
+        version: 16 bytes that name the object's version (see :func:`version_digest`).
+        kind: kind of part.
+        start, stop: offsets of the part's bytes in the object, the end exclusive.
+    """
+
+    version: bytes
+    kind: PartKind
     start: int
     stop: int
 
@@ -172,10 +177,14 @@ class PointerKey(NamedTuple):
 
 @dataclass(slots=True)
 class Pointer:
-    """The validator that an object had when it was last validated, and the time of that validation."""
+    """The validator that an object had when it was last validated, and the time of that validation.
+
+    Attributes:
+        validated_at: ``time.monotonic()`` when the validating request was sent; minus infinity if unknown.
+    """
 
     validator: Validator  # of the object
-    validated_at: float  # ``time.monotonic()`` when the validating request was sent; minus infinity if unknown
+    validated_at: float
 
     @property
     def weight(self) -> int:

@@ -50,21 +50,35 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class DatasetState:
-    """The state that all reads of a dataset share."""
+    """The state that all reads of a dataset share.
+
+    Attributes:
+        url: url of the dataset, without secrets.
+        source: returns the files of each read.
+        skips: leave bad files out and report them; else a bad file's error ends the read.
+        skips_missing: leave out files that do not exist, whatever ``skips`` is.
+        known: statistics of the files that were opened.
+        unifier: checks the schemas of further files; None if they may differ.
+        agreed: schemas that the unifier has accepted.
+        has_index: an index exists in ``_asyncpq/`` below the folder.
+        is_written: asyncpq wrote some of the files; the folder's index decides which of them are live.
+        prefix: url of the folder, without secrets; None for a pattern, a list or a table.
+        partitions: columns whose values are in the files' paths; None for a table.
+    """
 
     runtime: Runtime
-    url: str  # url of the dataset, without secrets
-    source: FileProvider  # returns the files of each read
+    url: str
+    source: FileProvider
     columns: DatasetColumns
-    skips: bool  # leave bad files out and report them; else a bad file's error ends the read
-    skips_missing: bool = False  # leave out files that do not exist, whatever `skips` is
-    known: FileStatistics = field(init=False)  # statistics of the files that were opened
-    unifier: SchemaUnifier | None = None  # checks the schemas of further files; None if they may differ
-    agreed: set[tuple[bytes, str | None]] = field(default_factory=set)  # schemas that the unifier has accepted
-    has_index: bool = False  # an index exists in ``_asyncpq/`` below the folder
-    is_written: bool = False  # asyncpq wrote some of the files; the folder's index decides which of them are live
-    prefix: str | None = None  # url of the folder, without secrets; None for a pattern, a list or a table
-    partitions: tuple[str, ...] | None = None  # columns whose values are in the files' paths; None for a table
+    skips: bool
+    skips_missing: bool = False
+    known: FileStatistics = field(init=False)
+    unifier: SchemaUnifier | None = None
+    agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
+    has_index: bool = False
+    is_written: bool = False
+    prefix: str | None = None
+    partitions: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         self.known = FileStatistics(trust_statistics=self.runtime.options.read.trust_statistics)

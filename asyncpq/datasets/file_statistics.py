@@ -61,14 +61,23 @@ from asyncpq.storage.base import Validator
 
 
 class Learnt(NamedTuple):
-    """Statistics of one column in one version of a file, over all row groups."""
+    """Statistics of one column in one version of a file, over all row groups.
 
-    validator: Validator  # identifies the version
-    low: Any  # lower bound over all row groups, in the form that pruning compares; None if unknown
-    high: Any  # upper bound; None if unknown
-    null_count: int | None  # None if unknown
-    nan_count: int | None  # None if unknown
-    all_null: bool  # all values are null
+    Attributes:
+        validator: identifies the version.
+        low: lower bound over all row groups, in the form that pruning compares; None if unknown.
+        high: upper bound; None if unknown.
+        null_count: number of nulls; None if unknown.
+        nan_count: number of NaNs; None if unknown.
+        all_null: all values are null.
+    """
+
+    validator: Validator
+    low: Any
+    high: Any
+    null_count: int | None
+    nan_count: int | None
+    all_null: bool
 
 
 class TestedPart(NamedTuple):

@@ -64,40 +64,59 @@ _MOST_ALTERNATIVES = 1000  # patterns that the braces of one pattern stand for
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The files of a dataset, as the caller named them: a prefix, a pattern or a list of urls."""
+    """The files of a dataset, as the caller named them: a prefix, a pattern or a list of urls.
 
-    url: str  # as passed by the caller, for messages: a prefix or pattern, or the first of ``urls``
+    Attributes:
+        url: as passed by the caller, for messages: a prefix or pattern, or the first of ``urls``.
+        folder: url with a slash at its end: the prefix, or the folders of a pattern before its first wildcard.
+        prefixes: the urls that are listed; none begins with another.
+        may_be_file: ``url`` may be the url of one file.
+    """
+
+    url: str
     urls: tuple[str, ...] | None = None  # urls of files, which are not listed; None for a prefix or pattern
-    folder: str = ""  # url with a slash at its end: the prefix, or the folders of a pattern before its first wildcard
-    prefixes: tuple[str, ...] = ()  # the urls that are listed; none begins with another
+    folder: str = ""
+    prefixes: tuple[str, ...] = ()
     # matches the rest of a file's url after ``folder``; None if all files below ``folder`` are meant
     pattern: re.Pattern[str] | None = None
-    may_be_file: bool = False  # ``url`` may be the url of one file
+    may_be_file: bool = False
 
 
 class FileRules(NamedTuple):
-    """Which of the objects of a target are its files, and what their paths mean."""
+    """Which of the objects of a target are its files, and what their paths mean.
 
-    commits: Commits  # called with a folder that has an index
-    partitioning: Partitioning | None = None  # how the paths give values of partition columns; None if they have none
-    # files that asyncpq wrote and never committed are included; no table around the files is looked for
+    Attributes:
+        commits: called with a folder that has an index.
+        partitioning: how the paths give values of partition columns; None if they have none.
+        plain: files that asyncpq wrote and never committed are included; no table around the files is looked for.
+    """
+
+    commits: Commits
+    partitioning: Partitioning | None = None
     plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a target at one time, in bytewise order of their names; for a list of urls in the list's order."""
+    """The files of a target at one time, in bytewise order of their names; for a list of urls in the list's order.
+
+    Attributes:
+        partitions: columns whose values are in the paths.
+        errors: errors of files with invalid partition values in their paths.
+        table: a table to which some of the files belong, so that some rows may be deleted or replaced; None for a list
+            of urls.
+        has_index: an index exists in ``_asyncpq/`` below the folder.
+        is_written: asyncpq wrote files below the folder, and may have replaced them.
+        listed: the listed objects, other files too.
+    """
 
     files: DataFiles  # without the files of ``errors``
-    partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))  # columns whose values are in the paths
-    # errors of files with invalid partition values in their paths
+    partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
-    # a table to which some of the files belong, so that some rows may be deleted or replaced; None for a list of urls
     table: FoundTable | None = None
-    has_index: bool = field(default=False, compare=False)  # an index exists in ``_asyncpq/`` below the folder
-    # asyncpq wrote files below the folder, and may have replaced them
+    has_index: bool = field(default=False, compare=False)
     is_written: bool = field(default=False, compare=False)
-    listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)  # the listed objects, other files too
+    listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)
 
 
 def parse_target(target: object) -> Target:

@@ -56,11 +56,17 @@ if TYPE_CHECKING:
 
 
 class DatasetColumns(NamedTuple):
-    """The columns of a dataset, to which the columns of each file are matched."""
+    """The columns of a dataset, to which the columns of each file are matched.
 
-    schema: pa.Schema  # names and types of the columns, including partition columns
-    fields: tuple[TableField, ...] | None  # a table's columns with their ids in the files; None if matched by name
-    token: object  # represents `schema` and `fields` in the cache keys of values derived from them
+    Attributes:
+        schema: names and types of the columns, including partition columns.
+        fields: a table's columns with their ids in the files; None if matched by name.
+        token: represents ``schema`` and ``fields`` in the cache keys of values derived from them.
+    """
+
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    token: object
 
 
 class OpenedFile:
@@ -346,21 +352,36 @@ def is_bad_file(error: AsyncpqError) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """Opens the files of a read before their rows are needed, a limited number at once."""
+    """Opens the files of a read before their rows are needed, a limited number at once.
+
+    Attributes:
+        operation: the read; each file has a part of it.
+        rounds: requests one after another that the read made before it opens files.
+        tail_hint: cache key that is shared by these files, whose footers have similar sizes.
+        prefix: url of the files' folder, without secrets; None for a pattern, a list or a table.
+        by_index: the files are listed in a snapshot of an index.
+        listing: see OpenedFile.open.
+        scan: the read is a scan, which leaves connections to other reads.
+        ordered: files are yielded in order; else as they become ready.
+        few: the first files may be enough: one is opened first, and more at once after each.
+        restarts: how often a file that is replaced meanwhile is opened again.
+        skip: called with bad files; None: raise the error.
+        leaves_out: which files are bad, by their error.
+    """
 
     runtime: Runtime
-    operation: Operation  # the read; each file has a part of it
-    rounds: int = 0  # requests one after another that the read made before it opens files
-    tail_hint: str  # cache key that is shared by these files, whose footers have similar sizes
-    prefix: str | None = None  # url of the files' folder, without secrets; None for a pattern, a list or a table
-    by_index: bool = False  # the files are listed in a snapshot of an index
-    listing: FileSet | None = None  # see OpenedFile.open
-    scan: bool = True  # the read is a scan, which leaves connections to other reads
-    ordered: bool = True  # files are yielded in order; else as they become ready
-    few: bool = False  # the first files may be enough: one is opened first, and more at once after each
-    restarts: int = 0  # how often a file that is replaced meanwhile is opened again
-    skip: Callable[[int, Operation, AsyncpqError], None] | None = None  # called with bad files; None: raise the error
-    leaves_out: Callable[[AsyncpqError], bool] = is_bad_file  # which files are bad, by their error
+    operation: Operation
+    rounds: int = 0
+    tail_hint: str
+    prefix: str | None = None
+    by_index: bool = False
+    listing: FileSet | None = None
+    scan: bool = True
+    ordered: bool = True
+    few: bool = False
+    restarts: int = 0
+    skip: Callable[[int, Operation, AsyncpqError], None] | None = None
+    leaves_out: Callable[[AsyncpqError], bool] = is_bad_file
 
     async def files(
         self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]

@@ -31,15 +31,20 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The rule by which the folders in a file's path give values of partition columns."""
+    """The rule by which the folders in a file's path give values of partition columns.
 
-    # the columns of the folders below the root, in their order; None for hive's ``key=value``
+    Attributes:
+        names: the columns of the folders below the root, in their order; None for hive's ``key=value``.
+        types: types of partition columns, by name.
+        column_types: types of the dataset's columns, by name: used for partition columns that are not in ``types``.
+            Others are inferred.
+        ignore_case: hive's names that differ only in case are one column, as in Hive and Spark, and have the name in
+            ``types`` or of the first path.
+    """
+
     names: tuple[str, ...] | None = None
-    types: Mapping[str, pa.DataType] = field(default_factory=dict)  # types of partition columns, by name
-    # types of the dataset's columns, by name: used for partition columns that are not in ``types``. Others are inferred
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
     column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
-    # hive's names that differ only in case are one column, as in Hive and Spark, and have the name in ``types`` or of
-    # the first path
     ignore_case: bool = False
 
     def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:

@@ -204,27 +204,44 @@ class ListingCost(NamedTuple):
 
 
 class FileSet(NamedTuple):
-    """The files that a provider returns for one read, with facts about how they were found."""
+    """The files that a provider returns for one read, with facts about how they were found.
+
+    Attributes:
+        listed_at: time.monotonic() when the listing was requested; None if it proves no version.
+        bad: files that were left out, since their paths have invalid partition values.
+        total: number of the dataset's files if ``files`` lacks some, such as pruned ones.
+        by_index: how many of those that ``files`` lacks an index ruled out.
+        num_rows: of files that ``files`` lacks since the read only counts their rows.
+        rounds: requests one after another that finding the files took.
+        listed_now: the read returns no row before a listing made during this read confirms the versions.
+        renewal: a newer listing; its ``files`` are the same object if nothing changed.
+        report: returns lines for explain(): how other files were ruled out.
+        cost: cost of the listing; None if nothing was listed.
+        where: only files that may have rows for which it is true were listed now, the others earlier; None: all were.
+    """
 
     files: Sequence[DataFile]  # in the order of the dataset
-    listed_at: float | None = None  # time.monotonic() when the listing was requested; None if it proves no version
-    bad: tuple[SkippedFile, ...] = ()  # files that were left out, since their paths have invalid partition values
-    total: int | None = None  # number of the dataset's files if `files` lacks some, such as pruned ones
-    by_index: int = 0  # how many of those that `files` lacks an index ruled out
-    num_rows: int = 0  # of files that `files` lacks since the read only counts their rows
-    rounds: int = 0  # requests one after another that finding the files took
-    listed_now: bool = False  # the read returns no row before a listing made during this read confirms the versions
-    renewal: asyncio.Task[FileSet] | None = None  # a newer listing; its `files` are the same object if nothing changed
-    report: Callable[[], tuple[str, ...]] = tuple  # returns lines for explain(): how other files were ruled out
-    cost: ListingCost | None = None  # cost of the listing; None if nothing was listed
-    # only files that may have rows for which it is true were listed now, the others earlier; None: all were
+    listed_at: float | None = None
+    bad: tuple[SkippedFile, ...] = ()
+    total: int | None = None
+    by_index: int = 0
+    num_rows: int = 0
+    rounds: int = 0
+    listed_now: bool = False
+    renewal: asyncio.Task[FileSet] | None = None
+    report: Callable[[], tuple[str, ...]] = tuple
+    cost: ListingCost | None = None
     where: Expression | None = None
 
 
 class FileProvider(Protocol):
-    """Returns the files of each read of a dataset."""
+    """Returns the files of each read of a dataset.
 
-    view: View  # which files a read sees
+    Attributes:
+        view: which files a read sees.
+    """
+
+    view: View
 
     @property
     def description(self) -> str:
@@ -317,20 +334,27 @@ class Lister(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ListedFiles:
-    """A :class:`FileProvider` of the files of a prefix or a pattern, listed for each read."""
+    """A :class:`FileProvider` of the files of a prefix or a pattern, listed for each read.
+
+    Attributes:
+        target: url of the prefix or pattern, for messages.
+        known: the last listing.
+        max_age_s: reads may use a listing that is younger, in seconds; 0: each read lists.
+        check: returns whether files of a listing (urls and validators) have changed, without a request: for local
+            files. A listing younger than ``max_age_s`` is used only if none has changed. The call blocks. None: no
+            check.
+        parts: when those files of ``known`` were listed that a predicate needs, if after ``known.listed_at``.
+    """
 
     runtime: Runtime
-    target: str  # url of the prefix or pattern, for messages
+    target: str
     lister: Lister
-    known: FileSet  # the last listing
-    max_age_s: float  # reads may use a listing that is younger, in seconds; 0: each read lists
-    # Returns whether files of a listing (urls and validators) have changed, without a request: for local files. A
-    # listing younger than ``max_age_s`` is used only if none has changed. The call blocks. None: no check.
+    known: FileSet
+    max_age_s: float
     check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None
     view: View = View.LISTED
     index: Any = None
     indexes: Sequence[Mapping[str, Any]] = ()
-    # when those files of ``known`` were listed that a predicate needs, if after ``known.listed_at``
     parts: LRUCache[Expression, float] = field(init=False, default_factory=lambda: LRUCache(_MAX_PARTS))
 
     @property

@@ -38,26 +38,42 @@ _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
 class SourcePart(NamedTuple):
-    """A column of a file, or a part of a nested one, and its type: what a cast converts."""
+    """A column of a file, or a part of a nested one, and its type: what a cast converts.
+
+    Attributes:
+        ordinal: of the top-level field, or of the part among its siblings.
+        first_leaf: the file's leaves in it: [first_leaf, leaf_stop).
+        instant: a timestamp in UTC without time zone: of INT96, or of a table that says so.
+        resolution: the coarser unit that its timestamps are rounded to.
+    """
 
     type: pa.DataType  # its whole type in the file
-    ordinal: int  # of the top-level field, or of the part among its siblings
-    first_leaf: int  # the file's leaves in it: [first_leaf, leaf_stop)
+    ordinal: int
+    first_leaf: int
     leaf_stop: int
-    instant: bool = False  # a timestamp in UTC without time zone: of INT96, or of a table that says so
-    resolution: str | None = None  # the coarser unit that its timestamps are rounded to
+    instant: bool = False
+    resolution: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A column of a dataset, or a part of one, together with the file's column or part that it is read from."""
+    """A column of a dataset, or a part of one, together with the file's column or part that it is read from.
 
-    field: pa.Field  # the dataset's
-    source: SourcePart | None  # None if the file lacks it
-    default: pa.Scalar | None  # the value if the file lacks it; None for null
-    children: tuple[Match, ...]  # of a nested type's fields, element, or key and value
-    is_shredded: bool = False  # a variant whose ``value`` is restored from all leaves of the file's column
-    unreadable: AsyncpqError | None = None  # the error to raise if the column or part is read
+    Attributes:
+        field: the dataset's.
+        source: None if the file lacks it.
+        default: the value if the file lacks it; None for null.
+        children: of a nested type's fields, element, or key and value.
+        is_shredded: a variant whose ``value`` is restored from all leaves of the file's column.
+        unreadable: the error to raise if the column or part is read.
+    """
+
+    field: pa.Field
+    source: SourcePart | None
+    default: pa.Scalar | None
+    children: tuple[Match, ...]
+    is_shredded: bool = False
+    unreadable: AsyncpqError | None = None
 
 
 #: A part of the target: its ordinal in the source (None if the file lacks it), its cast and its match.

@@ -297,11 +297,17 @@ class _Content(NamedTuple):
 
 
 class ExpectedBytes(NamedTuple):
-    """Upper bounds of the bytes that fetched pages and chunks decode to."""
+    """Upper bounds of the bytes that fetched pages and chunks decode to.
 
-    size: int  # whatever the filter accepts
-    spread: int  # more, if it accepts all rows: their values, of any length, in columns that it does not need
-    per_row: int  # of ``spread``, for each row that it accepts
+    Attributes:
+        size: whatever the filter accepts.
+        spread: more, if it accepts all rows: their values, of any length, in columns that it does not need.
+        per_row: of ``spread``, for each row that it accepts.
+    """
+
+    size: int
+    spread: int
+    per_row: int
 
 
 class SizeEstimate:

@@ -51,10 +51,15 @@ _NEWER: Final = ("Unrecognized type", "Unsupported future MetadataVersion")
 
 
 class FieldType(NamedTuple):
-    """A top-level field's Arrow type in one file."""
+    """A top-level field's Arrow type in one file.
 
-    arrow: pa.Field  # name, type, nullability, metadata
-    arrow_schema: bytes | None  # ``ARROW:schema`` of a file of this field alone; None if the type needs none
+    Attributes:
+        arrow: name, type, nullability, metadata.
+        arrow_schema: ``ARROW:schema`` of a file of this field alone; None if the type needs none.
+    """
+
+    arrow: pa.Field
+    arrow_schema: bytes | None
 
 
 class IgnoredSchema(NamedTuple):
@@ -66,12 +71,19 @@ class IgnoredSchema(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class FileTypes:
-    """What is known of the Arrow types of a file. Files with the same schema share it."""
+    """What is known of the Arrow types of a file. Files with the same schema share it.
 
-    fields: dict[int, FieldType] = attribute(default_factory=dict)  # by ordinal, as far as they were needed
-    ignored: IgnoredSchema | None = None  # once ``is_checked``
-    is_checked: bool = False  # whether ``ARROW:schema`` has been read
-    is_logged: bool = False  # whether the log says that it is ignored
+    Attributes:
+        fields: by ordinal, as far as they were needed.
+        ignored: once ``is_checked``.
+        is_checked: whether ``ARROW:schema`` has been read.
+        is_logged: whether the log says that it is ignored.
+    """
+
+    fields: dict[int, FieldType] = attribute(default_factory=dict)
+    ignored: IgnoredSchema | None = None
+    is_checked: bool = False
+    is_logged: bool = False
 
 
 def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions: frozenset[str]) -> list[FieldType]:

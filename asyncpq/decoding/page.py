@@ -74,12 +74,19 @@ class DataPage(NamedTuple):
 
 
 class Dictionary(NamedTuple):
-    """The dictionary of a column chunk, decoded."""
+    """The dictionary of a column chunk, decoded.
 
-    values: pa.Array  # in the leaf's Arrow type
-    identity_page: bytes  # replaces the file's own dictionary page when indices are decoded
-    largest: int  # bytes of the largest value if values differ in size, else 0
-    num_bytes: int  # of ``values``
+    Attributes:
+        values: in the leaf's Arrow type.
+        identity_page: replaces the file's own dictionary page when indices are decoded.
+        largest: bytes of the largest value if values differ in size, else 0.
+        num_bytes: of ``values``.
+    """
+
+    values: pa.Array
+    identity_page: bytes
+    largest: int
+    num_bytes: int
 
     @property
     def weight(self) -> int:
@@ -88,12 +95,17 @@ class Dictionary(NamedTuple):
 
 
 class LeafArray(NamedTuple):
-    """Decoded rows of a leaf column: values, or indices into a dictionary."""
+    """Decoded rows of a leaf column: values, or indices into a dictionary.
 
-    first_row: int  # in the row group
+    Attributes:
+        first_row: in the row group.
+        lacks_dictionary: ``values`` are indices and the dictionary is elsewhere.
+    """
+
+    first_row: int
     values: pa.Array  # the values, or int32 indices into ``dictionary``
     dictionary: pa.Array | None
-    lacks_dictionary: bool = False  # ``values`` are indices and the dictionary is elsewhere
+    lacks_dictionary: bool = False
 
     @property
     def stop_row(self) -> int:
@@ -121,12 +133,18 @@ class LeafArray(NamedTuple):
 
 
 class ChunkPage(NamedTuple):
-    """A page that was fetched with its whole column chunk."""
+    """A page that was fetched with its whole column chunk.
 
-    start: int  # its offset in the object
+    Attributes:
+        start: its offset in the object.
+        stop_row: the page is good once the row group's rows before this one are decoded.
+        dictionary: the decoded values of a dictionary page.
+    """
+
+    start: int
     data: bytes | memoryview
-    stop_row: int  # the page is good once the row group's rows before this one are decoded
-    dictionary: Dictionary | None  # the decoded values of a dictionary page
+    stop_row: int
+    dictionary: Dictionary | None
 
     @property
     def stop(self) -> int:
@@ -134,17 +152,27 @@ class ChunkPage(NamedTuple):
 
 
 class PackedPage(NamedTuple):
-    """A page that is decompressed but not decoded, for picking single values. Only an ALP page may have nulls."""
+    """A page that is decompressed but not decoded, for picking single values. Only an ALP page may have nulls.
 
-    data: bytes | memoryview  # of the page as fetched
-    first_row: int  # first_row, stop_row: of the page
+    Attributes:
+        data: of the page as fetched.
+        first_row, stop_row: of the page.
+        content: its bytes.
+        start: of the encoded values in ``content``.
+        value_bytes: the length that all PLAIN values have; -1 for dictionary indices.
+        prefix_bytes: before each PLAIN value: 4 of length, or none.
+        flags: of an ALP page with nulls: which values are null, see ``levels.present_flags``.
+    """
+
+    data: bytes | memoryview
+    first_row: int
     stop_row: int
-    content: bytes  # its bytes
-    start: int  # of the encoded values in ``content``
-    value_bytes: int  # the length that all PLAIN values have; -1 for dictionary indices
-    prefix_bytes: int = 0  # before each PLAIN value: 4 of length, or none
+    content: bytes
+    start: int
+    value_bytes: int
+    prefix_bytes: int = 0
     is_alp: bool = False
-    flags: bytes = b""  # of an ALP page with nulls: which values are null, see ``levels.present_flags``
+    flags: bytes = b""
 
     @property
     def weight(self) -> int:

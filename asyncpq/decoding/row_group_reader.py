@@ -49,15 +49,20 @@ class QueryShape(NamedTuple):
 
     If the file belongs to a dataset, ``view`` maps the dataset's columns to the file's; ``schema`` and ``filter`` are
     then the dataset's, and ``output`` lists the file's fields to read for them.
+
+    Attributes:
+        extensions: the allowed extension types.
+        decoders: those of the version's leaves that were used, by leaf.
+        dictionaries: ordinals of flat fields that are read as dictionary arrays.
     """
 
     schema: pa.Schema  # of the output
     output: tuple[Projection, ...]  # fields, or parts of fields, in the order of ``schema``
     filter: Filter | None
     limits: DecodeLimits
-    extensions: frozenset[str]  # the allowed extension types
-    decoders: dict[int, LeafDecoder]  # those of the version's leaves that were used, by leaf
-    dictionaries: frozenset[int] = frozenset()  # ordinals of flat fields that are read as dictionary arrays
+    extensions: frozenset[str]
+    decoders: dict[int, LeafDecoder]
+    dictionaries: frozenset[int] = frozenset()
     view: AdaptedColumns | None = None
 
 
@@ -137,14 +142,22 @@ def open_sources(
 
 
 class Matched(NamedTuple):
-    """The result of one call of :meth:`RowGroupReader.match`: which of the rows that it filtered match."""
+    """The result of one call of :meth:`RowGroupReader.match`: which of the rows that it filtered match.
+
+    Attributes:
+        mask: over ``rows``: true where a row matches.
+        arrays: columns of the filter, already cut to the matching rows.
+        stop_row: the filter has seen the row group's rows before this one.
+        num_rows: number of rows that match.
+        seen: rows that the filter saw.
+    """
 
     rows: RowRanges  # the matching rows if ``mask`` is None, else a superset of them
-    mask: pa.BooleanArray | None  # over ``rows``: true where a row matches
-    arrays: Mapping[Projection, pa.Array]  # columns of the filter, already cut to the matching rows
-    stop_row: int  # the filter has seen the row group's rows before this one
-    num_rows: int  # that match
-    seen: int  # rows that the filter saw
+    mask: pa.BooleanArray | None
+    arrays: Mapping[Projection, pa.Array]
+    stop_row: int
+    num_rows: int
+    seen: int
 
     def matching_rows(self) -> RowRanges:
         """Return exactly the rows that match."""

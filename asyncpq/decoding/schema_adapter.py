@@ -36,12 +36,19 @@ from asyncpq.records import NamedTuple, dataclass
 
 
 class AdaptedColumn(NamedTuple):
-    """A column of the dataset, or a part of one, and where its values come from in one file."""
+    """A column of the dataset, or a part of one, and where its values come from in one file.
 
-    field: pa.Field  # the dataset's, cut to the part
-    projection: Projection | None  # the columns to read of the file; None for a constant
-    constant: pa.Scalar | None  # the value in all rows if nothing is read
-    cast: Cast | None  # from the file's type to the dataset's; None if they are equal
+    Attributes:
+        field: the dataset's, cut to the part.
+        projection: the columns to read of the file; None for a constant.
+        constant: the value in all rows if nothing is read.
+        cast: from the file's type to the dataset's; None if they are equal.
+    """
+
+    field: pa.Field
+    projection: Projection | None
+    constant: pa.Scalar | None
+    cast: Cast | None
 
     def array(self, source: pa.Array | None, num_rows: int) -> pa.Array:
         """Return the column's values: ``source``, which was read from the file, cast to the dataset's type; if nothing
@@ -58,10 +65,15 @@ class AdaptedColumn(NamedTuple):
 
 
 class AdaptedColumns(NamedTuple):
-    """The dataset's columns that a read uses, each with its counterpart in one file."""
+    """The dataset's columns that a read uses, each with its counterpart in one file.
 
-    output: tuple[AdaptedColumn, ...]  # the columns to return, in order
-    predicate: Mapping[str, AdaptedColumn]  # by name: the filter's top-level columns, or only their parts in the filter
+    Attributes:
+        output: the columns to return, in order.
+        predicate: by name: the filter's top-level columns, or only their parts in the filter.
+    """
+
+    output: tuple[AdaptedColumn, ...]
+    predicate: Mapping[str, AdaptedColumn]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,13 +81,20 @@ class SchemaAdapter:
     """Maps a dataset's columns to those of one version of a file.
 
     Columns are matched at their first use, which raises an error if a column of the file does not fit.
+
+    Attributes:
+        schema: the dataset's columns.
+        constants: columns that have one value in all rows of this file, by name.
+        digest: of the file's version.
+        match: by ordinals of the dataset's columns.
+        weight: approximate bytes held in memory.
     """
 
-    schema: pa.Schema  # the dataset's columns
-    constants: Mapping[str, pa.Scalar]  # columns that have one value in all rows of this file, by name
-    digest: bytes  # of the file's version
-    match: Callable[[FileVersion, Sequence[int]], list[Match]]  # by ordinals of the dataset's columns
-    weight: int = 4000  # approximate bytes held in memory
+    schema: pa.Schema
+    constants: Mapping[str, pa.Scalar]
+    digest: bytes
+    match: Callable[[FileVersion, Sequence[int]], list[Match]]
+    weight: int = 4000
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
         """Return, for each requested column, the requested paths inside it, keyed by the column's ordinal; "" is the

@@ -43,18 +43,26 @@ COMPLEMENTS: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<="
 
 
 class Comparable(NamedTuple):
-    """A literal that compares exactly with the column's values."""
+    """A literal that compares exactly with the column's values.
 
-    key: Any  # compares with the keys of values; perhaps NaN
-    # the literal has the column's own type and one of its values may equal it. ``isin`` casts literals to the column's
-    # type; only these survive the cast unchanged.
+    Attributes:
+        key: the value that compares with the keys of values; perhaps NaN.
+        same_type: the literal has the column's own type and one of its values may equal it. ``isin`` casts literals to
+            the column's type; only these survive the cast unchanged.
+    """
+
+    key: Any
     same_type: bool = True
 
 
 class Incomparable(NamedTuple):
-    """A literal that cannot be compared exactly with the column's values."""
+    """A literal that cannot be compared exactly with the column's values.
 
-    reason: str  # why the literal cannot be compared, for ``explain()``
+    Attributes:
+        reason: why the literal cannot be compared, for ``explain()``.
+    """
+
+    reason: str
 
 
 ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
@@ -63,15 +71,21 @@ ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueDomain:
     """The rules by which literals compare with the values of one column. Domains are equal only if they are
-    identical."""
+    identical.
 
-    to_key: ToKey  # makes the key of a literal that is not None. Keys have the order of the values.
-    # types whose literals are all comparable and of the column's type, each with a function that makes the key; None
-    # where the literal is the key
+    Attributes:
+        to_key: makes the key of a literal that is not None. Keys have the order of the values.
+        plain: types whose literals are all comparable and of the column's type, each with a function that makes the
+            key; None where the literal is the key.
+        spark: comparisons follow Spark: NaN equals itself and is greater than all else; ``In`` without None is null for
+            null.
+        shared: the domain is made once for all columns like this one, so that predicates keep the keys of their
+            literals for it.
+    """
+
+    to_key: ToKey
     plain: Mapping[type, Callable[[Any], Any] | None] = field(default_factory=dict)
-    # comparisons follow Spark: NaN equals itself and is greater than all else; ``In`` without None is null for null
     spark: bool = False
-    # the domain is made once for all columns like this one, so that predicates keep the keys of their literals for it
     shared: bool = False
 
 
@@ -144,19 +158,28 @@ EVERYTHING: Final[Intervals] = (Interval(),)
 
 
 class ResultValues(NamedTuple):
-    """The set of values for which a comparison has a given result. If ``exact`` is False, it is a superset of them."""
+    """The set of values for which a comparison has a given result. If ``exact`` is False, it is a superset of them.
+
+    Attributes:
+        null, nan: whether nulls, and NaN, are members.
+        comparable: False if a literal is not comparable; ``values`` is then everything.
+        reason: why ``values`` is everything although the predicate is narrower; None otherwise.
+        of_elements: the values are elements of a list: a list gives the result only if one of its elements is a member.
+        texts: substrings of all members.
+        box: all members are geometries that meet it.
+        tokens: tokens (:mod:`asyncpq.expressions.tokens`) of all members.
+    """
 
     values: Intervals | Points  # those other than null and NaN: intervals that ascend and do not meet, or points
-    null: bool  # nulls, NaN are members
+    null: bool
     nan: bool
     exact: bool = True  # all members give the result
-    comparable: bool = True  # False if a literal is not comparable; ``values`` is then everything
-    reason: str | None = None  # why ``values`` is everything although the predicate is narrower; None otherwise
-    # the values are elements of a list: a list gives the result only if one of its elements is a member
+    comparable: bool = True
+    reason: str | None = None
     of_elements: bool = False
-    texts: tuple[str | bytes, ...] = ()  # substrings of all members
-    box: tree.IntersectsBox | None = None  # all members are geometries that meet it
-    tokens: tuple[str, ...] = ()  # tokens (:mod:`asyncpq.expressions.tokens`) of all members
+    texts: tuple[str | bytes, ...] = ()
+    box: tree.IntersectsBox | None = None
+    tokens: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:

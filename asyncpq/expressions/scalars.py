@@ -38,9 +38,13 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A date outside of the years 1 to 9999, which ``date`` cannot represent. It is ordered among ``date`` objects."""
+    """A date outside of the years 1 to 9999, which ``date`` cannot represent. It is ordered among ``date`` objects.
 
-    days: int  # since 1970-01-01, in the proleptic Gregorian calendar
+    Attributes:
+        days: since 1970-01-01, in the proleptic Gregorian calendar.
+    """
+
+    days: int
 
     def __lt__(self, other: object) -> bool:
         return self.days < days(other) if type(other) in (Day, dt.date) else NotImplemented
@@ -82,10 +86,14 @@ def days_of(year: int, month: int, day_of_month: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time in nanoseconds, for times that ``datetime`` cannot represent exactly."""
+    """A point in time in nanoseconds, for times that ``datetime`` cannot represent exactly.
+
+    Attributes:
+        timezone: a zone name, or None for local (zoneless) time.
+    """
 
     nanoseconds: int  # since 1970-01-01, in UTC when ``timezone`` is given, else of the wall clock
-    timezone: str | None = None  # a zone name, or None for local (zoneless) time
+    timezone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +119,13 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class RelativeTime:
-    """A time relative to the beginning of a read; made by :func:`now`. A ``timedelta`` can be added or subtracted."""
+    """A time relative to the beginning of a read; made by :func:`now`. A ``timedelta`` can be added or subtracted.
 
-    offset: dt.timedelta  # from the beginning; negative before it
+    Attributes:
+        offset: from the beginning; negative before it.
+    """
+
+    offset: dt.timedelta
 
     def __add__(self, other: object) -> RelativeTime:
         if not isinstance(other, dt.timedelta):
@@ -138,10 +150,14 @@ class RelativeTime:
 @dataclass(frozen=True, slots=True)
 class Untyped:
     """A literal of SQL that states no type, such as ``0.3`` or ``'2024-05-01'``. It takes the type of the column that
-    it is compared with."""
+    it is compared with.
+
+    Attributes:
+        is_number: otherwise it is text in quotes.
+    """
 
     text: str
-    is_number: bool  # otherwise it is text in quotes
+    is_number: bool
 
     def __str__(self) -> str:
         return self.text if self.is_number else repr(self.text)

@@ -119,11 +119,15 @@ class Constant(Expression):
 
 
 class Atom(Expression):
-    """A comparison: a leaf of the tree."""
+    """A comparison: a leaf of the tree.
+
+    Attributes:
+        column: the column compared; None where there are several.
+    """
 
     __slots__ = ()
 
-    column: str | None  # the column compared; None where there are several
+    column: str | None
     operator: ClassVar[str]  # names the comparison in ``explain()``
 
     @property

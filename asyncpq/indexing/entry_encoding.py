@@ -37,19 +37,31 @@ SHARED: Final = -1
 
 
 class SharedEntry(NamedTuple):
-    """The parts of a file's footer that all leaf columns share."""
+    """The parts of a file's footer that all leaf columns share.
 
-    footer_start: int  # offset of the footer in the object
-    size: int  # of the object
-    num_leaves: int  # in the schema; 0 if ``pieces`` is the whole footer
-    pieces: Sequence[bytes]  # the footer without its column chunks; or all of it, in one piece
+    Attributes:
+        footer_start: offset of the footer in the object.
+        size: of the object.
+        num_leaves: in the schema; 0 if ``pieces`` is the whole footer.
+        pieces: the footer without its column chunks; or all of it, in one piece.
+    """
+
+    footer_start: int
+    size: int
+    num_leaves: int
+    pieces: Sequence[bytes]
 
 
 class LeafEntry(NamedTuple):
-    """The parts of a file's footer that belong to one leaf column."""
+    """The parts of a file's footer that belong to one leaf column.
 
-    chunks: Sequence[bytes]  # the leaf's ColumnChunk of each row group; empty if the shared entry has the whole footer
-    spans: Sequence[tuple[int, bytes]]  # offset in the object and bytes of the leaf's page indexes
+    Attributes:
+        chunks: the leaf's ColumnChunk of each row group; empty if the shared entry has the whole footer.
+        spans: offset in the object and bytes of the leaf's page indexes.
+    """
+
+    chunks: Sequence[bytes]
+    spans: Sequence[tuple[int, bytes]]
 
 
 def encode_shared(key: bytes, entry: SharedEntry) -> bytes:

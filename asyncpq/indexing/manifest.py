@@ -66,6 +66,7 @@ class Manifest:
         num_files, num_rows: numbers of live files, and of rows of those that could be read.
         builds: builds that run or were interrupted.
         long: segments that hold members too long for the root, by the member's name.
+        known_since: time of loading, by this process's monotonic clock.
     """
 
     index: str
@@ -86,7 +87,6 @@ class Manifest:
     num_rows: int = 0
     builds: tuple[Build, ...] = ()
     long: tuple[tuple[str, Segment], ...] = ()
-    #: Time of loading, by this process's monotonic clock.
     known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)
     _unknown: dict[IndexTable, RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
 

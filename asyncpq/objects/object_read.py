@@ -147,12 +147,19 @@ class Arrivals(Protocol):
 
 
 class Parts(NamedTuple):
-    """The bytes of the requested parts, and where they came from."""
+    """The bytes of the requested parts, and where they came from.
 
-    data: dict[ContentKey, Any]  # for each key the bytes (views for parts of chunks), or the decoded form in memory
-    asked: Collection[ContentKey] = ()  # keys that were requested from the store
-    fetched: Collection[ContentKey] = ()  # keys that this call, not a concurrent one, requested
-    from_tail: Collection[ContentKey] = ()  # keys whose bytes came with the object's first GET
+    Attributes:
+        data: for each key the bytes (views for parts of chunks), or the decoded form in memory.
+        asked: keys that were requested from the store.
+        fetched: keys that this call, not a concurrent one, requested.
+        from_tail: keys whose bytes came with the object's first GET.
+    """
+
+    data: dict[ContentKey, Any]
+    asked: Collection[ContentKey] = ()
+    fetched: Collection[ContentKey] = ()
+    from_tail: Collection[ContentKey] = ()
 
 
 V = TypeVar("V", bound=ObjectVersion)

@@ -44,17 +44,24 @@ class IndexRequest(NamedTuple):
 
 
 class IndexedChunk(NamedTuple):
-    """A column chunk, its byte range (see :class:`ChunkSpan`), and the keys of its page indexes in the memory cache."""
+    """A column chunk, its byte range (see :class:`ChunkSpan`), and the keys of its page indexes in the memory cache.
+
+    Attributes:
+        has_index: it has an OffsetIndex of its own that may be used.
+        locations: key of its page locations: from that OffsetIndex, else from an earlier read of the chunk or an
+            external index.
+        bounds: key of its ColumnIndex, or None.
+        faults: statements of its ColumnIndex that are ignored.
+    """
 
     leaf: int
     start: int
     stop: int
     chunk: ColumnChunk  # from the footer
-    has_index: bool  # it has an OffsetIndex of its own that may be used
-    # key of its page locations: from that OffsetIndex, else from an earlier read of the chunk or an external index
+    has_index: bool
     locations: ContentKey
-    bounds: ContentKey | None  # key of its ColumnIndex, or None
-    faults: tuple[str, ...] = ()  # statements of its ColumnIndex that are ignored
+    bounds: ContentKey | None
+    faults: tuple[str, ...] = ()
 
 
 class Unusable(NamedTuple):
@@ -71,13 +78,20 @@ _BYTES_A_STEP = 64  # of an index, whose pages take some 10 microseconds each
 
 @dataclass(slots=True)
 class PageIndexes:
-    """The page indexes that a read uses, keyed by (row group, leaf column). Without absent and unusable ones."""
+    """The page indexes that a read uses, keyed by (row group, leaf column). Without absent and unusable ones.
+
+    Attributes:
+        offsets: page locations.
+        learnt: those that the chunk itself gave when it was read, not an index.
+        zones: bounds of the pages, ready for pruning.
+        spans: bytes of the chunks that were requested.
+    """
 
     read: FileRead
-    offsets: dict[Place, OffsetIndex] = field(default_factory=dict)  # page locations
-    learnt: set[Place] = field(default_factory=set)  # those that the chunk itself gave when it was read, not an index
-    zones: dict[Place, PageZones] = field(default_factory=dict)  # bounds of the pages, ready for pruning
-    spans: dict[Place, ChunkSpan] = field(default_factory=dict)  # bytes of the chunks that were requested
+    offsets: dict[Place, OffsetIndex] = field(default_factory=dict)
+    learnt: set[Place] = field(default_factory=set)
+    zones: dict[Place, PageZones] = field(default_factory=dict)
+    spans: dict[Place, ChunkSpan] = field(default_factory=dict)
 
     async def fetch(self, requests: Sequence[IndexRequest]) -> None:
         """Fetch, check and parse the requested page indexes. Those that must come from the store come in one round.

@@ -64,20 +64,32 @@ class Measured(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What requests and bytes cost at one server, in seconds, and the limits that follow from that. Immutable."""
+    """What requests and bytes cost at one server, in seconds, and the limits that follow from that. Immutable.
 
-    latency_s: float  # until the first byte of a response
-    bandwidth_bytes_s: float  # of all connections together
-    connection_bytes_s: float  # of one connection
-    request_s: float  # CPU time of one request
-    connections: int  # requests under way at once
-    fixed_gap_bytes: int | None = None  # the gap to read through, whatever it costs; None: computed from the prices
-    most_part_bytes: int = 8 * MIB  # longer requests are cut
-    max_requests: int | None = None  # of one round
-    # Assumed bandwidth of a round with more requests than connections, until a round of several requests has been
-    # measured. None: `bandwidth_bytes_s`. A guess that is too low costs many waits, one too high some bytes.
+    Attributes:
+        latency_s: until the first byte of a response.
+        bandwidth_bytes_s: of all connections together.
+        connection_bytes_s: of one connection.
+        request_s: CPU time of one request.
+        connections: requests under way at once.
+        fixed_gap_bytes: the gap to read through, whatever it costs; None: computed from the prices.
+        most_part_bytes: longer requests are cut.
+        max_requests: of one round.
+        crowded_bytes_s: assumed bandwidth of a round with more requests than connections, until a round of several
+            requests has been measured. None: ``bandwidth_bytes_s``. A guess that is too low costs many waits, one too
+            high some bytes.
+        crowded_request_s: of such a round on a fast network, until a round of many requests has been measured.
+    """
+
+    latency_s: float
+    bandwidth_bytes_s: float
+    connection_bytes_s: float
+    request_s: float
+    connections: int
+    fixed_gap_bytes: int | None = None
+    most_part_bytes: int = 8 * MIB
+    max_requests: int | None = None
     crowded_bytes_s: float | None = None
-    # of such a round on a fast network, until a round of many requests has been measured
     crowded_request_s: float | None = None
 
     @classmethod

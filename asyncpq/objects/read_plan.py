@@ -57,11 +57,16 @@ class PruningReport(NamedTuple):
 
 
 class BloomReport(NamedTuple):
-    """The columns whose Bloom filters were probed, in which row groups, and the row groups that they ruled out."""
+    """The columns whose Bloom filters were probed, in which row groups, and the row groups that they ruled out.
+
+    Attributes:
+        asked: ordinals of the row groups whose filters were probed.
+        dropped: ordinals of those that hold no matching row.
+    """
 
     columns: tuple[str, ...]  # columns whose filters were probed
-    asked: RowRanges  # ordinals of the row groups whose filters were probed
-    dropped: RowRanges  # ordinals of those that hold no matching row
+    asked: RowRanges
+    dropped: RowRanges
 
 
 PART_BYTES = 1 << 20  # chunks are not cut finer than this
@@ -76,14 +81,21 @@ _MOST_PIECES: Final = 512
 
 
 class Item(NamedTuple):
-    """The unit of fetching for one column: a page, a dictionary, or a slice of a column chunk with unknown pages."""
+    """The unit of fetching for one column: a page, a dictionary, or a slice of a column chunk with unknown pages.
+
+    Attributes:
+        leaf: leaf index in the schema.
+        kind: "page", "dictionary", or "part" of a chunk whose pages are not known.
+        start, stop: bytes in the object.
+        first_row, num_rows: of a page, in the row group.
+    """
 
     column: int  # position in the row group plan's ``columns``
-    leaf: int  # leaf index in the schema
-    kind: Literal["page", "dictionary", "part"]  # "page", "dictionary", or "part" of a chunk whose pages are not known
-    start: int  # start, stop: bytes in the object
+    leaf: int
+    kind: Literal["page", "dictionary", "part"]
+    start: int
     stop: int
-    first_row: int = 0  # first_row, num_rows: of a page, in the row group
+    first_row: int = 0
     num_rows: int = 0
 
 
@@ -109,22 +121,33 @@ class ChunkSpan(Protocol):
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """What to fetch of one leaf column in one row group: some of its pages, or the whole column chunk."""
+    """What to fetch of one leaf column in one row group: some of its pages, or the whole column chunk.
 
-    field: int  # ordinal of its top-level field
+    Attributes:
+        field: ordinal of its top-level field.
+        offsets: page locations where it is read page by page; else None.
+        predicate: the filter needs it.
+        num_rows: rows of the row group.
+        rows: candidates, some of which may match.
+        repeated: it has lists: without ``offsets``, its rows are known once its whole chunk has come, and so it comes
+            first.
+        texts: each value of a matching row contains one of these bytes; none if that is not known.
+        num_bytes: compressed bytes of those pages and the dictionary, or of the chunk.
+        streamed: fetched as one chunk, in which its pages are found as they come.
+    """
+
+    field: int
     chunk: ChunkSpan  # its column chunk
-    offsets: OffsetIndex | None  # page locations where it is read page by page; else None
-    predicate: bool  # the filter needs it
-    num_rows: int  # rows of the row group
-    rows: RowRanges  # candidates, some of which may match
-    # it has lists: without ``offsets``, its rows are known once its whole chunk has come, and so it comes first
+    offsets: OffsetIndex | None
+    predicate: bool
+    num_rows: int
+    rows: RowRanges
     repeated: bool = False
-    # each value of a matching row contains one of these bytes; none if that is not known
     texts: tuple[bytes, ...] = ()
     # ordinals of the pages that hold candidate rows; none without ``offsets``
     pages: Sequence[int] = dataclass_field(init=False)
-    num_bytes: int = dataclass_field(init=False)  # compressed bytes of those pages and the dictionary, or of the chunk
-    streamed: bool = dataclass_field(init=False)  # fetched as one chunk, in which its pages are found as they come
+    num_bytes: int = dataclass_field(init=False)
+    streamed: bool = dataclass_field(init=False)
 
     def __post_init__(self) -> None:
         rows, offsets = self.rows, self.offsets
@@ -197,22 +220,35 @@ class ColumnPlan:
 
 
 class RowGroupPlan(NamedTuple):
-    """What to read of one row group: its rows that may match, and its columns."""
+    """What to read of one row group: its rows that may match, and its columns.
 
-    ordinal: int  # of the row group
-    num_rows: int  # rows it has
+    Attributes:
+        ordinal: of the row group.
+        num_rows: rows it has.
+        filtered: whether the filter must see the rows.
+    """
+
+    ordinal: int
+    num_rows: int
     rows: RowRanges  # rows that may match; never empty
     columns: tuple[ColumnPlan, ...]  # the leaves to read, those of the filter first
-    filtered: bool  # whether the filter must see the rows
+    filtered: bool
 
 
 class RowGroupPiece(NamedTuple):
-    """The rows and pages of one row group that belong to one unit (see the module)."""
+    """The rows and pages of one row group that belong to one unit (see the module).
 
-    row_group: RowGroupPlan  # its plan
-    items: tuple[Item, ...]  # pieces that are fetched first, in row order within each column
-    late_bytes: int  # the most bytes that the late columns may take for the same rows
-    last: bool  # no further piece of this row group follows
+    Attributes:
+        row_group: its plan.
+        items: pieces that are fetched first, in row order within each column.
+        late_bytes: the most bytes that the late columns may take for the same rows.
+        last: no further piece of this row group follows.
+    """
+
+    row_group: RowGroupPlan
+    items: tuple[Item, ...]
+    late_bytes: int
+    last: bool
 
 
 class Unit(NamedTuple):
@@ -228,27 +264,44 @@ class Unit(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """The estimated seconds that one read takes to fetch its data, by strategy. Decoding is not counted."""
+    """The estimated seconds that one read takes to fetch its data, by strategy. Decoding is not counted.
 
-    one_round_s: float  # all pages that may hold matching rows, at once
-    two_rounds_s: float  # the filter's columns first, then the pages of the others that hold matching rows
-    chunks_s: float  # all column chunks at once, whole
+    Attributes:
+        one_round_s: all pages that may hold matching rows, at once.
+        two_rounds_s: the filter's columns first, then the pages of the others that hold matching rows.
+        chunks_s: all column chunks at once, whole.
+    """
+
+    one_round_s: float
+    two_rounds_s: float
+    chunks_s: float
 
 
 @dataclass(slots=True)
 class FetchPlan:
-    """The row groups, columns and pages that a read will fetch."""
+    """The row groups, columns and pages that a read will fetch.
 
-    row_groups: tuple[RowGroupPlan, ...]  # the row groups to read, in file order
-    late: bool  # the filter's columns are fetched first, the others for matching rows only
-    prices: Prices  # the prices for which the plan was made; its requests are merged with the same ones
-    estimates: Callable[[], Estimates]  # of its strategies, with these prices
-    report: PruningReport = dataclass_field(default_factory=PruningReport)  # results of pruning
-    statistics: RowGroupPruning | None = None  # pruning by the row groups' statistics; None if they were not used
-    bloom: BloomReport | None = None  # pruning by Bloom filters; None if none were probed
-    # fields whose page locations are known since their chunks were read, not from an index
+    Attributes:
+        row_groups: the row groups to read, in file order.
+        late: the filter's columns are fetched first, the others for matching rows only.
+        prices: the prices for which the plan was made; its requests are merged with the same ones.
+        estimates: of its strategies, with these prices.
+        report: results of pruning.
+        statistics: pruning by the row groups' statistics; None if they were not used.
+        bloom: pruning by Bloom filters; None if none were probed.
+        learnt: fields whose page locations are known since their chunks were read, not from an index.
+        rows_known: rows that match and need not be read, where rows are only counted; not in ``row_groups``.
+    """
+
+    row_groups: tuple[RowGroupPlan, ...]
+    late: bool
+    prices: Prices
+    estimates: Callable[[], Estimates]
+    report: PruningReport = dataclass_field(default_factory=PruningReport)
+    statistics: RowGroupPruning | None = None
+    bloom: BloomReport | None = None
     learnt: tuple[int, ...] = ()
-    rows_known: int = 0  # rows that match and need not be read, where rows are only counted; not in ``row_groups``
+    rows_known: int = 0
 
     def first_columns(self, row_group: RowGroupPlan) -> range:
         """Return the positions, in ``row_group.columns``, of the columns to fetch first: those of the filter if the

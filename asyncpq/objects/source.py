@@ -55,11 +55,16 @@ _INLINE_FOOTER_BYTES = 128 * 1024  # decoded on the event loop, in about 3 ms
 
 
 class PackedTail(NamedTuple):
-    """Where a deflated copy of an object's tail (from the footer to the end) is stored in the object."""
+    """Where a deflated copy of an object's tail (from the footer to the end) is stored in the object.
 
-    start: int  # start, stop: its bytes in the object
+    Attributes:
+        start, stop: its bytes in the object.
+        length: bytes of the tail, decompressed.
+    """
+
+    start: int
     stop: int
-    length: int  # bytes of the tail, decompressed
+    length: int
 
     def unpacked(self, data: bytes | memoryview) -> bytes:
         """Decompress ``data``, the deflated copy of the tail. Raises CorruptFileError if the copy is damaged."""

@@ -25,22 +25,34 @@ from asyncpq.storage.base import Validator
 
 
 class MadeIndex(NamedTuple):
-    """The page index of a column chunk that the file lacks, as an external index made it."""
+    """The page index of a column chunk that the file lacks, as an external index made it.
 
-    offsets: bytes  # OffsetIndex as Thrift
-    bounds: bytes | None  # ColumnIndex as Thrift; None where nothing is known of its pages' values
+    Attributes:
+        offsets: OffsetIndex as Thrift.
+        bounds: ColumnIndex as Thrift; None where nothing is known of its pages' values.
+    """
+
+    offsets: bytes
+    bounds: bytes | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class KnownVersion:
-    """The metadata of one version of an object that an external index holds."""
+    """The metadata of one version of an object that an external index holds.
 
-    validator: Validator  # of the version, as a GET has it
+    Attributes:
+        validator: of the version, as a GET has it.
+        leaves: ordinals of those leaves; None for all.
+        footer_start: where the footer begins; 0 without one.
+        spans: pieces of the object by where they begin: its page indexes.
+        made: page indexes by row group and leaf, where the file has none.
+    """
+
+    validator: Validator
     metadata: FileMetadata | None  # its footer; of some leaves alone, perhaps; None where only its pages are known
-    leaves: frozenset[int] | None  # ordinals of those leaves; None for all
-    footer_start: int  # where the footer begins; 0 without one
-    spans: Sequence[tuple[int, bytes]] = ()  # pieces of the object by where they begin: its page indexes
-    # page indexes by row group and leaf, where the file has none
+    leaves: frozenset[int] | None
+    footer_start: int
+    spans: Sequence[tuple[int, bytes]] = ()
     made: Mapping[tuple[int, int], MadeIndex] | None = None
 
 

@@ -40,10 +40,15 @@ SALTS: Final = tuple(
 
 
 class BloomFilterHeader(NamedTuple):
-    """The header in front of a filter's bitset."""
+    """The header in front of a filter's bitset.
 
-    header_size: int  # bytes of the header
-    num_bytes: int  # of the bitset
+    Attributes:
+        header_size: bytes of the header.
+        num_bytes: of the bitset.
+    """
+
+    header_size: int
+    num_bytes: int
 
     @property
     def num_blocks(self) -> int:

@@ -55,10 +55,15 @@ class Steps(NamedTuple):
 
 
 class ZoneOffsets(NamedTuple):
-    """The offsets from UTC of a time zone before 1900, in seconds."""
+    """The offsets from UTC of a time zone before 1900, in seconds.
 
-    standard: int  # the present standard offset, which the writers' Java took
-    local: Steps  # the offsets of that time, by local time in seconds since 1970-01-01T00:00:00
+    Attributes:
+        standard: the present standard offset, which the writers' Java took.
+        local: the offsets of that time, by local time in seconds since 1970-01-01T00:00:00.
+    """
+
+    standard: int
+    local: Steps
 
 
 class WrittenCalendars(NamedTuple):
@@ -70,11 +75,17 @@ class WrittenCalendars(NamedTuple):
 
 
 class LegacyCalendar(NamedTuple):
-    """The hybrid calendar of one leaf column, which is rebased to the Gregorian one or refused."""
+    """The hybrid calendar of one leaf column, which is rebased to the Gregorian one or refused.
 
-    is_date: bool  # values are days, else timestamps
-    unit: int  # of bounds of timestamps: units in a second
-    zone: str | None  # the writer's time zone; None if unknown
+    Attributes:
+        is_date: values are days, else timestamps.
+        unit: of bounds of timestamps: units in a second.
+        zone: the writer's time zone; None if unknown.
+    """
+
+    is_date: bool
+    unit: int
+    zone: str | None
     refused: bool  # reads refuse old values
 
     @property

@@ -53,22 +53,36 @@ class NeedMore(enum.Enum):
 
 
 class PageHeader(NamedTuple):
-    """One page's header. Fields of other page types are None."""
+    """One page's header. Fields of other page types are None.
 
-    type: PageType  # INDEX_PAGE also for unknown types
-    header_size: int  # bytes of the header itself
-    compressed_size: int  # bytes of the page without its header
+    Attributes:
+        type: INDEX_PAGE also for unknown types.
+        header_size: bytes of the header itself.
+        compressed_size: bytes of the page without its header.
+        crc: CRC-32 of the compressed bytes, unsigned.
+        num_values: of the leaf, nulls included; a dictionary's entries; 0 for an index page.
+        encoding: code of Encoding, of the values.
+        num_rows: of a V2 data page; advisory, as some writers count otherwise; None if impossible.
+        num_nulls: as ``num_rows``.
+        def_encoding, rep_encoding: codes of Encoding, of a V1 data page's levels.
+        def_levels_bytes, rep_levels_bytes: of a V2 data page's levels, which are not compressed.
+        is_compressed: False only in V2 data pages that say so.
+    """
+
+    type: PageType
+    header_size: int
+    compressed_size: int
     uncompressed_size: int
-    crc: int | None  # CRC-32 of the compressed bytes, unsigned
-    num_values: int  # of the leaf, nulls included; a dictionary's entries; 0 for an index page
-    encoding: int  # code of Encoding, of the values
-    num_rows: int | None = None  # of a V2 data page; advisory, as some writers count otherwise; None if impossible
-    num_nulls: int | None = None  # as num_rows
-    def_encoding: int | None = None  # codes, of a V1 data page's levels
+    crc: int | None
+    num_values: int
+    encoding: int
+    num_rows: int | None = None
+    num_nulls: int | None = None
+    def_encoding: int | None = None
     rep_encoding: int | None = None
-    def_levels_bytes: int | None = None  # of a V2 data page's levels, which are not compressed
+    def_levels_bytes: int | None = None
     rep_levels_bytes: int | None = None
-    is_compressed: bool = True  # False only in V2 data pages that say so
+    is_compressed: bool = True
 
     @property
     def page_size(self) -> int:
@@ -366,11 +380,16 @@ def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """One page of a column chunk: its decoded header, and its bytes as they are in the file."""
+    """One page of a column chunk: its decoded header, and its bytes as they are in the file.
+
+    Attributes:
+        offset: of the header in the file.
+        data: header and content as in the file.
+    """
 
     header: PageHeader
-    offset: int  # of the header in the file
-    data: bytes | memoryview  # header and content as in the file
+    offset: int
+    data: bytes | memoryview
 
 
 class PageWalker:

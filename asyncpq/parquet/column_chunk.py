@@ -164,22 +164,40 @@ class Box(NamedTuple):
 
 
 class ColumnChunk(NamedTuple):
-    """One column chunk: where its pages and indexes are, and what the writer states about its values."""
+    """One column chunk: where its pages and indexes are, and what the writer states about its values.
 
-    file_path: str | None  # set only in summary files: the data are in another file, which is never read
-    file_offset: int  # deprecated, often wrong, not used
-    has_crypto: bool  # the chunk is encrypted, so its indexes must not be decoded
-    physical_type: PhysicalType  # equals the leaf's
-    encodings: tuple[int, ...]  # codes of all, levels included; advisory, page headers decide
-    path: tuple[str, ...]  # as written; advisory, since the position in the row group decides the column
-    codec: int  # a code of Codec, perhaps an unknown one
-    num_values: int  # nulls and empty lists included; the row group's rows if the leaf is not repeated
-    total_uncompressed_size: int  # of all pages with their headers; advisory; 0 if missing or negative
-    total_compressed_size: int  # of all pages with their headers
+    Attributes:
+        file_path: set only in summary files: the data are in another file, which is never read.
+        file_offset: deprecated, often wrong, not used.
+        has_crypto: the chunk is encrypted, so its indexes must not be decoded.
+        physical_type: equals the leaf's.
+        encodings: codes of all, levels included; advisory, page headers decide.
+        path: as written; advisory, since the position in the row group decides the column.
+        codec: a code of Codec, perhaps an unknown one.
+        num_values: nulls and empty lists included; the row group's rows if the leaf is not repeated.
+        total_uncompressed_size: of all pages with their headers; advisory; 0 if missing or negative.
+        total_compressed_size: of all pages with their headers.
+        dictionary_page_offset: None or 0 if absent; see ``start``.
+        raw_statistics: bytes are those of the Thrift struct; see ``statistics``.
+        raw_start: position of the struct in the metadata bytes.
+        dropped: statements that contradict schema or row group and are ignored.
+        box: of the coordinates of its geometries.
+    """
+
+    file_path: str | None
+    file_offset: int
+    has_crypto: bool
+    physical_type: PhysicalType
+    encodings: tuple[int, ...]
+    path: tuple[str, ...]
+    codec: int
+    num_values: int
+    total_uncompressed_size: int
+    total_compressed_size: int
     data_page_offset: int
     index_page_offset: int | None
-    dictionary_page_offset: int | None  # None or 0 if absent; see ``start``
-    raw_statistics: ChunkStatistics | bytes | None  # bytes are those of the Thrift struct; see ``statistics``
+    dictionary_page_offset: int | None
+    raw_statistics: ChunkStatistics | bytes | None
     encoding_stats: tuple[PageEncodingStats, ...] | None
     bloom_filter_offset: int | None
     bloom_filter_length: int | None
@@ -187,10 +205,10 @@ class ColumnChunk(NamedTuple):
     offset_index_length: int | None
     column_index_offset: int | None
     column_index_length: int | None
-    raw_start: int  # position of the struct in the metadata bytes
+    raw_start: int
     raw_stop: int
-    dropped: tuple[str, ...] = ()  # statements that contradict schema or row group and are ignored
-    box: Box | None = None  # of the coordinates of its geometries
+    dropped: tuple[str, ...] = ()
+    box: Box | None = None
 
     @property
     def statistics(self) -> ChunkStatistics | None:

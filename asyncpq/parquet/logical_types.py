@@ -89,14 +89,20 @@ class LogicalKind(enum.Enum):
 
 class LogicalType(NamedTuple):
     """The meaning of a column's stored values, such as "decimal of this precision". Fields that do not apply to
-    ``kind`` are None."""
+    ``kind`` are None.
+
+    Attributes:
+        unit: of TIME and TIMESTAMP; None for an unknown unit.
+        is_adjusted_to_utc: of TIME and TIMESTAMP.
+        bit_width: of INTEGER: 8, 16, 32 or 64.
+    """
 
     kind: LogicalKind
-    unit: TimeUnit | None = None  # of TIME and TIMESTAMP; None for an unknown unit
-    is_adjusted_to_utc: bool | None = None  # of TIME and TIMESTAMP
+    unit: TimeUnit | None = None
+    is_adjusted_to_utc: bool | None = None
     precision: int | None = None  # of DECIMAL, in decimal digits, as scale
     scale: int | None = None
-    bit_width: int | None = None  # of INTEGER: 8, 16, 32 or 64
+    bit_width: int | None = None
     is_signed: bool | None = None
 
 

@@ -61,21 +61,34 @@ _ORDERS: Final = {bytes([order.value << 4 | STRUCT, 0, 0]): order for order in C
 
 @dataclass(slots=True, eq=False, kw_only=True, repr=False)
 class FileMetadata:
-    """A file's decoded footer, as :func:`decode_file_metadata` returns it."""
+    """A file's decoded footer, as :func:`decode_file_metadata` returns it.
 
-    data: bytes  # the Thrift bytes
-    version: int  # of the format, 1 or 2, as written; not reliable
+    Attributes:
+        data: the Thrift bytes.
+        version: of the format, 1 or 2, as written; not reliable.
+        created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
+        column_orders: one for each leaf; all UNKNOWN if their number is not the leaves'.
+        dropped: statements of the footer that contradict the rest of it and are ignored.
+        has_encryption: some columns are, or may be, encrypted.
+        key_value_start: position of the key-value metadata in the bytes.
+        parsed_chunks: the decoded column chunks of all row groups, as in :class:`RowGroup`.
+        int96_unit: in which timestamps stored as INT96 are decoded.
+        calendar_mode: how values in the calendar of old Spark versions are read.
+    """
+
+    data: bytes
+    version: int
     schema: ParquetSchema
     num_rows: int
     row_groups: tuple[RowGroup, ...]
-    created_by: str | None  # the writer, e.g. "parquet-mr version 1.8.0 (build abc)"
-    column_orders: tuple[ColumnOrder, ...] | None  # one for each leaf; all UNKNOWN if their number is not the leaves'
-    dropped: tuple[str, ...]  # statements of the footer that contradict the rest of it and are ignored
-    has_encryption: bool  # some columns are, or may be, encrypted
-    key_value_start: int | None  # position of the key-value metadata in the bytes
-    parsed_chunks: dict[int, ColumnChunk]  # of the row groups
-    int96_unit: Literal["ns", "us"] = "ns"  # in which timestamps stored as INT96 are decoded
-    calendar_mode: CalendarMode = "rebase"  # how values in the calendar of old Spark versions are read
+    created_by: str | None
+    column_orders: tuple[ColumnOrder, ...] | None
+    dropped: tuple[str, ...]
+    has_encryption: bool
+    key_value_start: int | None
+    parsed_chunks: dict[int, ColumnChunk]
+    int96_unit: Literal["ns", "us"] = "ns"
+    calendar_mode: CalendarMode = "rebase"
     writer_faults: WriterFaults = field(init=False)
     _key_values: dict[str, str | None] | None = field(default=None, init=False)
     known_calendars: dict[int, LegacyCalendar] | None = field(default=None, init=False)

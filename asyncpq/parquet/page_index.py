@@ -72,11 +72,16 @@ class OffsetIndex:
 
     A wide file has thousands of these objects. The fields are tuples of integers, because Python's garbage collector
     visits such tuples only once.
+
+    Attributes:
+        offsets: file offset of the page's header.
+        sizes: bytes of the page with its header.
+        first_rows: the page's first row, counted in the row group.
     """
 
-    offsets: tuple[int, ...]  # file offset of the page's header
-    sizes: tuple[int, ...]  # bytes of the page with its header
-    first_rows: tuple[int, ...]  # the page's first row, counted in the row group
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    first_rows: tuple[int, ...]
 
     @property
     def num_pages(self) -> int:
@@ -104,13 +109,20 @@ class OffsetIndex:
 
 @dataclass(slots=True, eq=False)
 class ColumnIndex:
-    """Raw statistics of a chunk's data pages (parquet.thrift, ColumnIndex); one entry for each page."""
+    """Raw statistics of a chunk's data pages (parquet.thrift, ColumnIndex); one entry for each page.
 
-    null_pages: list[bool]  # True where a page has only nulls; its bounds are then empty bytes
-    min_values: list[bytes]  # in the column's order, PLAIN
+    Attributes:
+        null_pages: True where a page has only nulls; its bounds are then empty bytes.
+        min_values, max_values: in the column's order, PLAIN.
+        boundary_order: as the writer claims.
+        null_counts: None if not written, which does not mean 0.
+    """
+
+    null_pages: list[bool]
+    min_values: list[bytes]
     max_values: list[bytes]
-    boundary_order: BoundaryOrder  # as the writer claims
-    null_counts: list[int] | None  # None if not written, which does not mean 0
+    boundary_order: BoundaryOrder
+    null_counts: list[int] | None
     nan_counts: list[int] | None
 
     @property

@@ -61,19 +61,32 @@ _MAX_RECENT_BYTES = 64 * 1024
 
 
 class SchemaElement(NamedTuple):
-    """One node of the schema tree (parquet.thrift, SchemaElement)."""
+    """One node of the schema tree (parquet.thrift, SchemaElement).
 
-    name: str  # as in the file; may be empty or contain dots
-    physical_type: PhysicalType | None  # of a leaf; None for a group
-    type_length: int | None  # bytes of a FIXED_LEN_BYTE_ARRAY value
-    repetition: Repetition | None  # REQUIRED if missing; of the root meaningless, and None if missing or unknown
-    num_children: int  # of a group; 0 for a leaf
-    converted_type: ConvertedType | None  # the deprecated annotation, if it is known
-    logical_type: LogicalType | None  # the annotation, also if it is the deprecated one
-    scale: int | None  # the deprecated decimal fields
+    Attributes:
+        name: as in the file; may be empty or contain dots.
+        physical_type: of a leaf; None for a group.
+        type_length: bytes of a FIXED_LEN_BYTE_ARRAY value.
+        repetition: REQUIRED if missing; of the root meaningless, and None if missing or unknown.
+        num_children: of a group; 0 for a leaf.
+        converted_type: the deprecated annotation, if it is known.
+        logical_type: the annotation, also if it is the deprecated one.
+        scale, precision: the deprecated decimal fields.
+        field_id: of table formats such as Iceberg.
+        raw_start: position of the struct in the metadata bytes.
+    """
+
+    name: str
+    physical_type: PhysicalType | None
+    type_length: int | None
+    repetition: Repetition | None
+    num_children: int
+    converted_type: ConvertedType | None
+    logical_type: LogicalType | None
+    scale: int | None
     precision: int | None
-    field_id: int | None  # of table formats such as Iceberg
-    raw_start: int  # position of the struct in the metadata bytes
+    field_id: int | None
+    raw_start: int
     raw_stop: int
 
 
@@ -193,16 +206,26 @@ def _member(fields: Fields, field_id: int, members: tuple[_T, ...], name: str, w
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A leaf column of the file: a leaf of the schema tree, which has values."""
+    """A leaf column of the file: a leaf of the schema tree, which has values.
 
-    index: int  # ordinal among the leaves, and of its chunk in every row group
-    path: tuple[str, ...]  # names from the root's child down to the leaf
-    dotted: str  # ``path`` joined with dots, for users
+    Attributes:
+        index: ordinal among the leaves, and of its chunk in every row group.
+        path: names from the root's child down to the leaf.
+        dotted: ``path`` joined with dots, for users.
+        element_index: ordinal of ``element`` in the schema.
+        ancestor_indexes: elements above it, the root's child first, without the root.
+        field_index: ordinal of its top-level field.
+        max_definition_level, max_repetition_level: as in the format's Encodings.md.
+    """
+
+    index: int
+    path: tuple[str, ...]
+    dotted: str
     element: SchemaElement
-    element_index: int  # ordinal of ``element`` in the schema
-    ancestor_indexes: tuple[int, ...]  # elements above it, the root's child first, without the root
-    field_index: int  # ordinal of its top-level field
-    max_definition_level: int  # Encodings.md, levels
+    element_index: int
+    ancestor_indexes: tuple[int, ...]
+    field_index: int
+    max_definition_level: int
     max_repetition_level: int
 
     @property
@@ -235,10 +258,14 @@ class Field:
 
 
 class Projection(NamedTuple):
-    """Leaf columns selected from one top-level field."""
+    """Leaf columns selected from one top-level field.
+
+    Attributes:
+        leaves: ordinals of the selected leaves, ascending; all of the field's for the whole field.
+    """
 
     field: int  # its ordinal
-    leaves: tuple[int, ...]  # ordinals of the selected leaves, ascending; all of the field's for the whole field
+    leaves: tuple[int, ...]
 
 
 class ParquetSchema:

@@ -198,16 +198,25 @@ def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkBounds:
-    """What is proven about the values of one column chunk: bounds, and the number of nulls."""
+    """What is proven about the values of one column chunk: bounds, and the number of nulls.
+
+    Attributes:
+        min: no value except NaN is below; both bounds None if unknown.
+        max: no value except NaN is above.
+        min_exact, max_exact: the bound occurs as a value (0.0 may stand for -0.0).
+        null_count: None if unknown; of a nested leaf it counts leaf values, not rows.
+        nan_count: as ``null_count``.
+        num_values: leaf values with nulls; the rows of a leaf that is not repeated.
+    """
 
     order: SortOrder
-    min: Comparable | None  # no value except NaN is below; both bounds None if unknown
-    max: Comparable | None  # no value except NaN is above
-    min_exact: bool  # the bound occurs as a value (0.0 may stand for -0.0)
+    min: Comparable | None
+    max: Comparable | None
+    min_exact: bool
     max_exact: bool
-    null_count: int | None  # None if unknown; of a nested leaf it counts leaf values, not rows
-    nan_count: int | None  # as null_count
-    num_values: int  # leaf values with nulls; the rows of a leaf that is not repeated
+    null_count: int | None
+    nan_count: int | None
+    num_values: int
 
     @property
     def all_null(self) -> bool:
@@ -320,15 +329,23 @@ def _unknown(
 
 @dataclass(slots=True, eq=False)
 class PageBounds:
-    """Proven bounds of the values of each page of a chunk. Bounds are inclusive; byte strings may be truncated."""
+    """Proven bounds of the values of each page of a chunk. Bounds are inclusive; byte strings may be truncated.
+
+    Attributes:
+        mins, maxs: bounds, NaN aside; both bounds None for a page without known bounds.
+        null_pages: True where every value is null, as the null counts confirm.
+        null_counts: None if unknown; of a nested leaf they count leaf values, not rows.
+        nan_counts: as ``null_counts``.
+        boundary_order: as the writer claims and the bounds confirm, else UNORDERED.
+    """
 
     order: SortOrder
-    mins: list[Any]  # NaN aside; both bounds None for a page without known bounds
+    mins: list[Any]
     maxs: list[Any]
-    null_pages: list[bool]  # True where every value is null, as the null counts confirm
-    null_counts: list[int] | None  # None if unknown; of a nested leaf they count leaf values, not rows
-    nan_counts: list[int] | None  # as null_counts
-    boundary_order: BoundaryOrder  # as the writer claims and the bounds confirm, else UNORDERED
+    null_pages: list[bool]
+    null_counts: list[int] | None
+    nan_counts: list[int] | None
+    boundary_order: BoundaryOrder
 
     @property
     def is_sorted(self) -> bool:

@@ -63,13 +63,21 @@ class Domain(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """What of a column's type decides how its values compare with literals and bounds."""
+    """What of a column's type decides how its values compare with literals and bounds.
 
-    domain: Domain  # how values compare
-    scale: int = 0  # of decimals
-    unit: str = ""  # of times and timestamps: s, ms, us or ns
-    zoned: bool | None = None  # timestamps are instants; None where the filter checks that
-    why_not: str = ""  # of ``FLOAT16`` and ``OTHER``, why values are never compared
+    Attributes:
+        domain: how values compare.
+        scale: of decimals.
+        unit: of times and timestamps: s, ms, us or ns.
+        zoned: timestamps are instants; None where the filter checks that.
+        why_not: of ``FLOAT16`` and ``OTHER``, why values are never compared.
+    """
+
+    domain: Domain
+    scale: int = 0
+    unit: str = ""
+    zoned: bool | None = None
+    why_not: str = ""
 
     @property
     def has_nan(self) -> bool:

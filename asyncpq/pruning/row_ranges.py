@@ -15,13 +15,17 @@ class RowRanges:
 
     Row numbers count within a row group, a file or any other sequence. Operations take time linear in the number of
     ranges, less where one side is small.
+
+    Attributes:
+        starts, stops: the ranges, as parallel tuples.
+        num_rows: how many rows the set holds.
     """
 
     __slots__ = ("num_rows", "starts", "stops")
 
-    starts: tuple[int, ...]  # the ranges, as parallel tuples
+    starts: tuple[int, ...]
     stops: tuple[int, ...]
-    num_rows: int  # how many rows the set holds
+    num_rows: int
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """Make a set from half-open ranges (start, stop) in any order; ranges may overlap, touch or be empty."""

@@ -59,12 +59,18 @@ _ZONE = operator.itemgetter(0)
 
 @dataclass(frozen=True, slots=True)
 class ZonedColumn:
-    """The properties of a column that decide what its bounds prove."""
+    """The properties of a column that decide what its bounds prove.
+
+    Attributes:
+        is_nested: counts of nulls may differ from counts of rows.
+        is_repeated: a row may have several values; bounds are not used.
+        is_nullable: the column may hold nulls.
+    """
 
     kind: ValueKind
-    is_nested: bool = False  # counts of nulls may differ from counts of rows
-    is_repeated: bool = False  # a row may have several values; bounds are not used
-    is_nullable: bool = True  # the column may hold nulls
+    is_nested: bool = False
+    is_repeated: bool = False
+    is_nullable: bool = True
 
     @classmethod
     def of_leaf(cls, leaf: Leaf, order: SortOrder) -> ZonedColumn:
@@ -139,16 +145,24 @@ class Zones:
     """The min/max bounds of one column in all zones (files, row groups or pages), arranged for searching. Immutable.
 
     Answers are ranges of zone numbers; they contain every matching zone and perhaps others.
+
+    Attributes:
+        domain: how literals compare with the bounds.
+        is_sorted: whether bounds ascend or descend over the zones that have them.
+        present: zones with bounds.
+        unknown: zones without bounds, which may hold any value.
+        maybe_null: zones that may hold nulls.
+        maybe_nan: zones that may hold NaN.
     """
 
     column: ZonedColumn
     num_zones: int
-    domain: ValueDomain  # how literals compare with the bounds
-    is_sorted: bool  # whether bounds ascend or descend over the zones that have them
-    present: RowRanges  # zones with bounds
-    unknown: RowRanges  # zones without bounds, which may hold any value
-    maybe_null: RowRanges  # zones that may hold nulls
-    maybe_nan: RowRanges  # zones that may hold NaN
+    domain: ValueDomain
+    is_sorted: bool
+    present: RowRanges
+    unknown: RowRanges
+    maybe_null: RowRanges
+    maybe_nan: RowRanges
 
     def __init__(
         self,

@@ -74,14 +74,19 @@ _SEVERITIES: Final = get_args(Severity)
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """The result of linting one file: its findings, and the lookups that were examined, by key column."""
+    """The result of linting one file: its findings, and the lookups that were examined, by key column.
+
+    Attributes:
+        subjects: lookups by each of the columns.
+        ends: by column, the bounds of all of its values; None: not known.
+    """
 
     findings: list[Cause]
     columns: list[str]
-    subjects: dict[str, Subject]  # lookups by each of the columns
+    subjects: dict[str, Subject]
     rows: int
     size: int
-    ends: dict[str, tuple[object, object] | None]  # by column, the bounds of all of its values; None: not known
+    ends: dict[str, tuple[object, object] | None]
 
 
 async def lint_version(
@@ -388,14 +393,22 @@ _FIRST_FILES: Final = 3  # of a read: they are planned before it is known how ma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeFacts:
-    """Facts about a lake (the files of a dataset) that are known before files are opened."""
+    """Facts about a lake (the files of a dataset) that are known before files are opened.
 
-    sizes: Sequence[int | None]  # of its files
-    deletes: int  # files with deleted rows
-    tables: Sequence[str]  # of its external indexes, such as "keys(user)"
+    Attributes:
+        sizes: of its files.
+        deletes: files with deleted rows.
+        tables: of its external indexes, such as "keys(user)".
+        first_bytes: of the first GET of a file in a new folder.
+        tail_bytes: of the first GETs of the next files, once one was opened.
+    """
+
+    sizes: Sequence[int | None]
+    deletes: int
+    tables: Sequence[str]
     prices: Prices
-    first_bytes: int  # of the first GET of a file in a new folder,
-    tail_bytes: int  # and of the next files, once one was opened
+    first_bytes: int
+    tail_bytes: int
 
 
 def lint_lake(lake: LakeFacts, linted: Sequence[Linted]) -> list[Cause]:

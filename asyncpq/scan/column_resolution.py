@@ -145,16 +145,25 @@ ColumnNames: TypeAlias = Sequence[str | int]
 
 
 class Resolved(NamedTuple):
-    """The columns of a request, resolved against one version of a file."""
+    """The columns of a request, resolved against one version of a file.
+
+    Attributes:
+        schema: Arrow schema of the output.
+        dictionaries: ordinals of the fields that come as dictionary arrays.
+        filters: compiles filters of the columns that the predicate names.
+        decoders: of leaves that were read; they are kept with the version.
+        weight: approximate bytes held in memory.
+        view: the columns as the file has them; None where they are the file's own.
+        inexact: for columns of the predicate, types of literals that are not compared with statistics.
+    """
 
     columns: ReadColumns  # the columns to read
-    schema: pa.Schema  # Arrow schema of the output
-    dictionaries: frozenset[int]  # ordinals of the fields that come as dictionary arrays
-    filters: FilterCompiler  # compiles filters of the columns that the predicate names
-    decoders: dict[int, LeafDecoder]  # of leaves that were read; they are kept with the version
-    weight: int  # approximate bytes held in memory
-    view: AdaptedColumns | None = None  # the columns as the file has them; None where they are the file's own
-    # for columns of the predicate, types of literals that are not compared with statistics
+    schema: pa.Schema
+    dictionaries: frozenset[int]
+    filters: FilterCompiler
+    decoders: dict[int, LeafDecoder]
+    weight: int
+    view: AdaptedColumns | None = None
     inexact: Mapping[str, frozenset[type]] = {}
 
     def for_literals(self, where: Expression | None, prune: Expression | None) -> Resolved:
@@ -172,12 +181,18 @@ class Resolved(NamedTuple):
 
 
 class WantedColumns(NamedTuple):
-    """The column names in one request, by what they are for."""
+    """The column names in one request, by what they are for.
+
+    Attributes:
+        keys: columns to return after ``columns``.
+        named: columns that the predicate names.
+        pruning: those that it names once it is simplified, and this file's constants are in it.
+    """
 
     names: ColumnNames | None  # columns to return (see :class:`asyncpq.scan.request.ScanRequest`)
-    keys: Sequence[str]  # columns to return after those
-    named: Sequence[str]  # columns that the predicate names
-    pruning: Sequence[str]  # those that it names once it is simplified, and this file's constants are in it
+    keys: Sequence[str]
+    named: Sequence[str]
+    pruning: Sequence[str]
     read_dictionary: Sequence[str]
     extensions: frozenset[str]
 

@@ -205,13 +205,16 @@ class ScanExecutor(Generic[F]):
     """Runs the scan of one or more files.
 
     Rows are returned in the order of the files if ``ordered``; else as files become ready, each file's in order.
+
+    Attributes:
+        rows_matched: rows of the files that are done with.
     """
 
     runtime: Runtime
     url: str
     files: ScannedFiles[F]
     ordered: bool = field(default=True, kw_only=True)
-    rows_matched: int = field(default=0, init=False)  # rows of the files that are done with
+    rows_matched: int = field(default=0, init=False)
     _round_bytes: int | None = field(default=None, init=False)  # files of so few bytes are one unit
     _pipeline: Pipeline | None = field(default=None, init=False)
     _open: dict[int, F] = field(default_factory=dict, init=False)

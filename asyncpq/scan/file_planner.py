@@ -65,13 +65,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScanPlan:
-    """A request planned for one version of the file: the columns are resolved, and what to fetch is known."""
+    """A request planned for one version of the file: the columns are resolved, and what to fetch is known.
+
+    Attributes:
+        fetch_plan: the pages and chunks to fetch.
+        num_bytes: how much that is.
+        shape: schema, filter and limits of the output.
+        file_scan: fetches and decodes it.
+    """
 
     version: FileVersion  # which one
-    fetch_plan: FetchPlan  # the pages and chunks to fetch
-    num_bytes: int  # how much that is
-    shape: QueryShape  # schema, filter and limits of the output
-    file_scan: FileScan  # fetches and decodes it
+    fetch_plan: FetchPlan
+    num_bytes: int
+    shape: QueryShape
+    file_scan: FileScan
 
     @property
     def has_rows(self) -> bool:

@@ -465,12 +465,16 @@ FateOf = Callable[[ColumnPlan, int, int], "Fate"]
 
 
 class PlannedVersion(NamedTuple):
-    """One planned file: its version, request and plan, from which the fates are computed."""
+    """One planned file: its version, request and plan, from which the fates are computed.
+
+    Attributes:
+        indexed: the rows that an index beside the object leaves; None for all.
+    """
 
     version: FileVersion
     plan: FetchPlan
     request: ScanRequest
-    indexed: AccessPlan | None = None  # the rows that an index beside the object leaves; None for all
+    indexed: AccessPlan | None = None
 
 
 def file_fates(file: PlannedVersion, fate_of: FateOf) -> FileFates:

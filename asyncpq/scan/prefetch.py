@@ -46,11 +46,16 @@ class UnitScan(Protocol):
 
 
 class Job(NamedTuple):
-    """A unit of a file's plan, for the pipeline to fetch and decode."""
+    """A unit of a file's plan, for the pipeline to fetch and decode.
 
-    scan: UnitScan  # the file scan that the unit belongs to. All units of one scan follow one another.
+    Attributes:
+        scan: the file scan that the unit belongs to. All units of one scan follow one another.
+        last: no further unit of this scan follows.
+    """
+
+    scan: UnitScan
     unit: Unit
-    last: bool  # no further unit of this scan follows
+    last: bool
 
 
 class Landed(NamedTuple):

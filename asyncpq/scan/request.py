@@ -219,30 +219,42 @@ def bind(
 
 
 class ScanRequest(NamedTuple):
-    """The checked arguments of a read of one file or of a dataset, before names are resolved to columns."""
+    """The checked arguments of a read of one file or of a dataset, before names are resolved to columns.
+
+    Attributes:
+        keys: names or paths of columns to return after those, whether they are among them or not.
+        where: the predicate, or None.
+        unparsed: converts the predicate, if it is long (:meth:`parsed`); or None.
+        unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
+        unresolved: ``where`` as it was asked, if it has literals that now or the types of columns decide; else None.
+        prune: a sharper predicate to prune by, implied by ``where`` and simplified; or None.
+        access: rows of the file that may be read; None for all.
+        by_file: of a dataset, rows that may be read by url of the file; other files are not read. None for all.
+        exactly: each row that ``by_file`` names must exist.
+        limit: rows wanted in file order, or None.
+        rows_only: matching rows are counted, no column is returned.
+        read_dictionary: names of string and binary columns that come as dictionary arrays.
+        view: the columns of a dataset, which all names mean and the rows come in; None for the file's own. It is made
+            for one version: no other is read.
+        bound: of a dataset, what all files share of the predicate.
+    """
 
     # names of top-level fields, dotted paths inside them, or ordinals of fields; None for all
     columns: ColumnNames | None = None
-    keys: Sequence[str] = ()  # names or paths of columns to return after those, whether they are among them or not
-    where: Expression | None = None  # the predicate, or None
-    unparsed: Callable[[], Predicate] | None = None  # converts the predicate, if it is long (:meth:`parsed`); or None
-    # the predicate in pyarrow's terms, which each version's schema gives a meaning; or None
+    keys: Sequence[str] = ()
+    where: Expression | None = None
+    unparsed: Callable[[], Predicate] | None = None
     unbound: pc.Expression | None = None
-    # ``where`` as it was asked, if it has literals that now or the types of columns decide; else None
     unresolved: Expression | None = None
-    # a sharper predicate to prune by, implied by ``where`` and simplified; or None
     prune: Expression | None = None
-    access: AccessPlan | None = None  # rows of the file that may be read; None for all
-    # of a dataset, rows that may be read by url of the file; other files are not read. None for all.
+    access: AccessPlan | None = None
     by_file: Mapping[str, AccessPlan] | None = None
-    exactly: bool = False  # each row that ``by_file`` names must exist
-    limit: int | None = None  # rows wanted in file order, or None
-    rows_only: bool = False  # matching rows are counted, no column is returned
-    read_dictionary: Sequence[str] = ()  # names of string and binary columns that come as dictionary arrays
-    # the columns of a dataset, which all names mean and the rows come in; None for the file's own. It is made for one
-    # version: no other is read.
+    exactly: bool = False
+    limit: int | None = None
+    rows_only: bool = False
+    read_dictionary: Sequence[str] = ()
     view: SchemaAdapter | None = None
-    bound: BoundPredicate | None = None  # of a dataset, what all files share of the predicate
+    bound: BoundPredicate | None = None
 
     async def parsed(self, runtime: Runtime) -> ScanRequest:
         """Return the request with its ``unparsed`` predicate, which is converted in a thread."""

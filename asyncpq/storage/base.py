@@ -96,12 +96,19 @@ class Validator:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One object of a listing."""
+    """One object of a listing.
 
-    url: str  # accepted by Store.open_object; begins with the url that was listed
-    size: int  # in bytes
-    validator: Validator | None  # of a GET of the listed version; None if the listing cannot tell versions apart
-    modified: float | None = None  # time of the write, in seconds since the epoch of the store's clock
+    Attributes:
+        url: accepted by Store.open_object; begins with the url that was listed.
+        size: in bytes.
+        validator: of a GET of the listed version; None if the listing cannot tell versions apart.
+        modified: time of the write, in seconds since the epoch of the store's clock.
+    """
+
+    url: str
+    size: int
+    validator: Validator | None
+    modified: float | None = None
 
 
 #: The url, size and time of a listed object; whether its validator is known, and that validator's etag, time, version.
@@ -143,13 +150,15 @@ class RangeResult:
     """Bytes of an object and the validator of the version that they belong to. ``data`` starts at byte ``start``.
 
     A view keeps the memory of the whole response alive: copy what is kept for longer.
+
+    Attributes:
+        validates: the response proves that this is the object's current version. False if the store cannot tell
+            versions apart, or the bytes come from an open file whose path now names another one.
     """
 
     data: bytes | memoryview
     start: int
     validator: Validator
-    #: The response proves that this is the object's current version. False if the store cannot tell versions apart, or
-    #: the bytes come from an open file whose path now names another one.
     validates: bool = True
 
     @property
@@ -160,13 +169,18 @@ class RangeResult:
 
 @dataclass(slots=True)
 class RequestContext:
-    """What a read passes to the store with each request: its metrics, the request's purpose, and limits."""
+    """What a read passes to the store with each request: its metrics, the request's purpose, and limits.
+
+    Attributes:
+        scan: scans leave some connections to lookups.
+        round: dependency step, for the request log.
+        began: time.monotonic() at the start of the read; responses to earlier requests do not validate for it.
+    """
 
     metrics: ReadMetrics  # count the request
-    scan: bool = False  # scans leave some connections to lookups
-    round: int = 1  # dependency step, for the request log
+    scan: bool = False
+    round: int = 1
     purpose: Purpose = "data"
-    #: time.monotonic() at the start of the read; responses to earlier requests do not validate for it.
     began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
@@ -345,10 +359,15 @@ def writable(store: Store, url: str) -> WritableStore:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How many requests of one store may run at once, and how many objects one listing may have."""
+    """How many requests of one store may run at once, and how many objects one listing may have.
 
-    max_connections: int  # requests under way at once
-    scan_connections: int  # how many of them may be requests of scans
+    Attributes:
+        max_connections: requests under way at once.
+        scan_connections: how many of them may be requests of scans.
+    """
+
+    max_connections: int
+    scan_connections: int
     max_listed_objects: int = 10_000_000
 
 

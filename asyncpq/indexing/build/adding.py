@@ -46,13 +46,20 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """A data file that was written to the dataset's folder and that no snapshot lists yet. Can be pickled."""
+    """A data file that was written to the dataset's folder and that no snapshot lists yet. Can be pickled.
 
-    path: str  # path relative to the dataset's folder
-    validator: Validator  # identifies the written version, as the response to a GET would
+    Attributes:
+        path: path relative to the dataset's folder.
+        validator: identifies the written version, as the response to a GET would.
+        footer_start: offset of the footer in the file.
+        tail: last bytes of the file: page indexes and footer; if empty, these are fetched.
+    """
+
+    path: str
+    validator: Validator
     num_rows: int
-    footer_start: int = 0  # offset of the footer in the file
-    tail: bytes = b""  # last bytes of the file: page indexes and footer; if empty, these are fetched
+    footer_start: int = 0
+    tail: bytes = b""
 
 
 async def lake_backend(runtime: Runtime, folder: str, *, create: bool) -> IndexBackend:

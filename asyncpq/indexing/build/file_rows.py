@@ -77,26 +77,38 @@ _FILES_TYPE: Final = pa.struct(list(FILES.schema))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRows:
-    """One file's rows of the index tables, or the reason why the file could not be read."""
+    """One file's rows of the index tables, or the reason why the file could not be read.
+
+    Attributes:
+        num_rows: number of rows in the file; None with a problem.
+        validator: identifies the version that was read; None if none was read.
+        problem: the error with which reading failed; None if the file was read.
+        gone: whether the file does not exist any more.
+    """
 
     work: FileTask
     # Rows of each index table; if the file has a `problem`, only of "files". Rows are sorted, except for postings:
     # those with one key per row may be in row order, and those of a large file are sorted runs in a local file.
     tables: Mapping[IndexTable, pa.Table]
-    num_rows: int | None = None  # number of rows in the file; None with a problem
-    validator: Validator | None = None  # identifies the version that was read; None if none was read
-    problem: AsyncpqError | None = None  # the error with which reading failed; None if the file was read
-    gone: bool = False  # whether the file does not exist any more
+    num_rows: int | None = None
+    validator: Validator | None = None
+    problem: AsyncpqError | None = None
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
-    """The columns and index tables for which a build reads each file, and the build's options."""
+    """The columns and index tables for which a build reads each file, and the build's options.
 
-    schema: pa.Schema  # the dataset's columns; for these and `fields` see asyncpq.datasets.opened_file.DatasetColumns
+    Attributes:
+        schema: the dataset's columns; for these and ``fields`` see asyncpq.datasets.opened_file.DatasetColumns.
+        tail_hint: cache key that is shared by files with footers of similar sizes.
+    """
+
+    schema: pa.Schema
     fields: tuple[TableField, ...] | None
     tables: tuple[IndexTable, ...]
-    tail_hint: str  # cache key that is shared by files with footers of similar sizes
+    tail_hint: str
     options: BuildOptions  # limit the memory for a file's rows, and set the folder for rows that exceed the limit
 
     @property

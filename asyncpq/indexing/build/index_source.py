@@ -46,10 +46,15 @@ from asyncpq.storage.urls import safe_url
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTask:
-    """A file that a build reads. Can be pickled if the DataFile can."""
+    """A file that a build reads. Can be pickled if the DataFile can.
 
-    id: int  # the file id of the version that will be read
-    path: str  # the file's path in the index
+    Attributes:
+        id: the file id of the version that will be read.
+        path: the file's path in the index.
+    """
+
+    id: int
+    path: str
     file: DataFile  # the file's location; rows that a table has deleted are indexed too
 
 

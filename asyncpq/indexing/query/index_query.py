@@ -370,13 +370,20 @@ def _points(keys: Iterable[bytes]) -> Ranges:
 
 @dataclass(slots=True)
 class OpenIndex:
-    """An index that a dataset has open: its backend and the newest known snapshot."""
+    """An index that a dataset has open: its backend and the newest known snapshot.
+
+    Attributes:
+        head: the newest known snapshot.
+        max_age_s: a read may use a snapshot that was the newest so many seconds ago; 0: each read checks.
+        checked: a newer snapshot was looked for at least once.
+        begun: number of the snapshot whose tables by file were loaded into memory.
+    """
 
     backend: IndexBackend  # holds the index
-    head: Head  # the newest known snapshot
-    max_age_s: float = 0.0  # a read may use a snapshot that was the newest so many seconds ago; 0: each read checks
-    checked: bool = False  # a newer snapshot was looked for at least once
-    begun: int = 0  # number of the snapshot whose tables by file were loaded into memory
+    head: Head
+    max_age_s: float = 0.0
+    checked: bool = False
+    begun: int = 0
 
     @property
     def manifest(self) -> Manifest:
