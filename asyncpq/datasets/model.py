@@ -196,8 +196,9 @@ class DataFile:
     unreadable: AsyncpqError | None = None
 
     def unindexed(self) -> DataFile:
-        """Return the file without its index entry and without the version that the index has, so that its current
-        version is read."""
+        """Return the file without ``entry`` and, unless it is ``immutable``, without ``validator``, ``size`` and
+        ``num_rows``. asyncpq calls it if the version that an index lists is gone, to read the current one without the
+        index."""
         if self.immutable:
             return replace(self, entry=None)
         return replace(self, entry=None, validator=None, size=None, num_rows=None)

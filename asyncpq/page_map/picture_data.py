@@ -285,7 +285,8 @@ class Picture(TypedDict):
 
 
 def picture(document: Document) -> Picture:
-    """Convert a document to the data from which it is drawn."""
+    """Convert a document of :mod:`asyncpq.reports.documents` (a why report, a plan, an inspection or metrics) to the
+    data from which it is drawn."""
     if document["document"] == "why":
         return _why(document)
     if document["document"] == "plan":

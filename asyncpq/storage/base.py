@@ -311,11 +311,12 @@ class WritableStore(Store, Protocol):
 
     A written object is visible whole or not at all, and to every reader once the call returns. Requests have purpose
     "write" and are retried like reads, so a call that failed or was cancelled may have written. Each method raises the
-    store's errors, which are StoreErrors.
+    store's errors, which are StoreErrors. ``context`` counts the requests of the read that writes
+    (:class:`RequestContext`).
     """
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
-        """Create or replace an object."""
+        """Create or replace an object. Raises StoreError; see :class:`WritableStore`."""
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
         """Create an object unless it exists, in one step; return whether this call created it.
@@ -332,7 +333,8 @@ class WritableStore(Store, Protocol):
         """
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
-        """Create or replace an object with the content of the local file ``path``, in bounded memory."""
+        """Create or replace an object with the content of the local file ``path``, in bounded memory. Raises StoreError
+        or the file's OSError."""
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
         """Create an object from ``pieces`` of its content, in bounded memory. It becomes visible after the last piece.
@@ -341,7 +343,7 @@ class WritableStore(Store, Protocol):
         """
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """Delete objects; a missing object is not an error. After an error some objects may remain."""
+        """Delete objects; a missing object is not an error. Raises StoreError; some objects may then remain."""
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """Return the time of the store's clock in seconds since the epoch, for the age of objects: it is comparable

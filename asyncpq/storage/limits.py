@@ -113,7 +113,8 @@ class Pace:
         self._rises_at = -math.inf  # when the rate began to rise
 
     def rate(self, now: float) -> float:
-        """Return the requests per second that may begin; or that might, for a time before the rate began to rise."""
+        """Return how many requests per second may begin at ``now``; for a time before the last rise, those at its
+        start."""
         if self._outage and self.limit <= FIRST_RATE:
             return OUTAGE_RATE
         rises = 0.0 if self._trying else max(0.0, now - self._rises_at) / self._rise_s
@@ -152,7 +153,7 @@ class Pace:
         self.next_at = now + 1.0 / self.rate(now)
 
     def end(self) -> None:
-        """Let requests begin at any rate."""
+        """Forget what is known of the host: let requests begin at any rate."""
         self.limit = math.inf
         self.next_at = -math.inf
         self._trying = self._outage = False

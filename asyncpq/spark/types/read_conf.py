@@ -44,10 +44,15 @@ FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
 
 
 class RebaseCalendar(NamedTuple):
-    """The calendar in which a file's dates or timestamps are stored."""
+    """The calendar in which a file's dates or timestamps are stored.
 
-    mode: RebaseMode  # LEGACY: hybrid; CORRECTED: Gregorian; EXCEPTION: unknown, so old values are refused
-    zone: str | None = None  # of wall-clock times in LEGACY; None if unknown
+    Attributes:
+        mode: "LEGACY": hybrid; "CORRECTED": Gregorian; "EXCEPTION": unknown, so old values are refused.
+        zone: the time zone of wall-clock times in LEGACY; None if unknown.
+    """
+
+    mode: RebaseMode
+    zone: str | None = None
 
 
 _AS_IT_IS: Final = RebaseCalendar("CORRECTED")
