@@ -194,7 +194,8 @@ class Pointer:
 
 
 def version_digest(namespace: str, identity: str, validator: Validator) -> bytes:
-    """Return 16 bytes that name one version of one object within one namespace."""
+    """Return 16 bytes that name one version of one object within one namespace. ``identity`` is that of
+    :class:`asyncpq.storage.base.StoredObject`."""
     digest = _digest_texts(b"", namespace, identity)
     digest.update(validator.digest())
     return digest.digest()[:16]

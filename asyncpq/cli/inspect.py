@@ -60,7 +60,7 @@ class Order(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What ``inspect`` lists of a layout."""
+    """The parts of a layout that ``inspect`` lists."""
 
     pages: Annotated[
         str | None,

@@ -69,7 +69,7 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Sorting:
-    """What sorting may use."""
+    """Options of the memory and folder that sorting may use."""
 
     memory: Annotated[int, Option("--memory-mib", help="Memory of each process; more goes to local files.", min=1)] = (
         256

@@ -26,7 +26,7 @@ _MODULES: Final = {name: module for commands in PANELS.values() for name, module
 
 
 class TyperSettings(TypedDict, total=False):
-    """What a parameter says of itself, by the names of typer."""
+    """Settings of a command's parameter, by the names of typer."""
 
     metavar: str
     help: str

@@ -41,7 +41,7 @@ INTERRUPTED: Final = 130
 
 @dataclass(slots=True)
 class Process:
-    """What a user says before the command, such as ``--debug``."""
+    """Options before the command, such as ``--debug``."""
 
     debug: bool = False
 

@@ -67,7 +67,7 @@ AtTime = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ReadSource:
-    """What a command reads that uses no index."""
+    """The target of a command that uses no index: url, version and time."""
 
     url: Url
     version: VersionName = None
@@ -77,7 +77,7 @@ class ReadSource:
 
 @dataclass(frozen=True, slots=True)
 class IndexedSource:
-    """What a command reads, through an index if there is one."""
+    """The target of a command that reads through an index, if there is one."""
 
     url: Url
     index: IndexUrl = None

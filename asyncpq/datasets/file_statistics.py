@@ -81,7 +81,7 @@ class Learnt(NamedTuple):
 
 
 class TestedPart(NamedTuple):
-    """What a predicate tests other than a column: a value inside a variant, or one side of the bounding boxes of
+    """A part of a column that a predicate tests: a value inside a variant, or one side of the bounding boxes of
     geometries."""
 
     column: str
@@ -322,7 +322,7 @@ class FileStatistics:
 
     @property
     def learnt(self) -> Mapping[str, Mapping[str, Learnt]]:
-        """What footers said about whole files: statistics by column and then by the file's url."""
+        """Statistics of whole files from their footers, by column and then by the file's url."""
         return self._learnt
 
     def add(self, learnt: Mapping[str, Mapping[str, Learnt]], most_bytes: int) -> None:

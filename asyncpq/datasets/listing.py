@@ -324,7 +324,7 @@ async def _worked(runtime: Runtime, number: int, work: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a listing has of a target, before it is known which files are committed."""
+    """A listing of a target, before it is known which files are committed."""
 
     objects: ListedObjects
     files: list[ObjectRow]

@@ -146,7 +146,7 @@ class Deletes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """What an index knows about one version of a file, for one read.
+    """The facts that an index has about one version of a file, for one read.
 
     Attributes:
         access: rows of the file that may match.

@@ -269,7 +269,7 @@ class OpenedFile:
 
     @property
     def reading(self) -> FilePlan | None:
-        """What is read of the file, and of those that are read together with it."""
+        """The plan of the file, or of all files that are read together with it; None if the file was ruled out."""
         return self.plan if self.ready is None else self.ready
 
     @property

@@ -274,7 +274,7 @@ class FileProvider(Protocol):
 
 
 class WrappedFiles:
-    """What a :class:`FileProvider` that changes the files of another one, ``source``, takes from it unchanged."""
+    """Base of a :class:`FileProvider` that changes the files of another one, ``source``; the rest is taken from it."""
 
     def __init__(self, source: FileProvider) -> None:
         self.view: View = source.view

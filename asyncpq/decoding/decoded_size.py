@@ -288,7 +288,7 @@ def value_slot(version: FileVersion, ordinal: int, extensions: frozenset[str]) -
 
 
 class _Content(NamedTuple):
-    """What bounds the decoded size of a page or chunk, according to its page headers."""
+    """The numbers that bound the decoded size of a page or chunk, according to its page headers."""
 
     num_values: int  # nulls included
     size: int  # bytes, uncompressed

@@ -71,7 +71,7 @@ class IgnoredSchema(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class FileTypes:
-    """What is known of the Arrow types of a file. Files with the same schema share it.
+    """Known facts about the Arrow types of a file. Files with the same schema share it.
 
     Attributes:
         fields: by ordinal, as far as they were needed.

@@ -620,7 +620,7 @@ class PresentValues(NamedTuple):
 
 
 class PageParts(NamedTuple):
-    """What follows the header of a data page: its levels and its values."""
+    """The content of a data page after its header: levels and values."""
 
     levels: memoryview  # of a V2 page
     values: memoryview  # as stored; in a V1 page, levels come first

@@ -45,7 +45,7 @@ _MASKED_ROWS = 65_536  # with more matches than this, and not few of the rows se
 
 
 class QueryShape(NamedTuple):
-    """What a read does with the rows of each row group: its filter, its output columns, its limits.
+    """The treatment of the rows of each row group in a read: its filter, its output columns, its limits.
 
     If the file belongs to a dataset, ``view`` maps the dataset's columns to the file's; ``schema`` and ``filter`` are
     then the dataset's, and ``output`` lists the file's fields to read for them.

@@ -229,7 +229,7 @@ class KeyedRead:
 
 
 class IndexEstimate(NamedTuple):
-    """What asking an index for keys, and looking these up, would take if the rows were in random order.
+    """The estimated cost of finding keys in an index and looking these up, if the rows were in random order.
 
     Attributes:
         seconds: seconds of one process.
@@ -245,7 +245,7 @@ class IndexEstimate(NamedTuple):
 
 
 class LookupEstimate(NamedTuple):
-    """What tasks of a join take, one at a time, to look up their keys.
+    """The estimated cost of the lookups of a join's tasks, if they run one at a time.
 
     Attributes:
         requests: number of requests.

@@ -116,7 +116,7 @@ class Piece(NamedTuple):
 
 
 class SortedPieces(NamedTuple):
-    """What a :class:`SortTask` gives back."""
+    """The result of a :class:`SortTask`: counts of its rows, and the sorted pieces that it wrote."""
 
     tally: Tally
     pieces: tuple[Piece, ...]

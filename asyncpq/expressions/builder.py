@@ -53,7 +53,7 @@ def _no_attribute(subject: Column | VariantPart, name: str, what: str, more: str
 
 
 class Operand(tree.NamedColumn):
-    """What conditions compare: a column, or a part of a variant. Comparisons return an :class:`Expression`."""
+    """A column, or a part of a variant, to be compared in conditions. Comparisons return an :class:`Expression`."""
 
     __slots__ = ()
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == makes an expression, so operands cannot be dict keys

@@ -48,7 +48,7 @@ _MAX_SERVERS: Final = 256
 
 
 class Measured(NamedTuple):
-    """What a round of requests, or several that overlapped, took without errors.
+    """The cost of a round of requests, or of several that overlapped, without errors.
 
     Attributes:
         requests, num_bytes, seconds: of the round.
@@ -64,7 +64,7 @@ class Measured(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What requests and bytes cost at one server, in seconds, and the limits that follow from that. Immutable.
+    """The cost of requests and bytes at one server, in seconds, and the limits that follow from that. Immutable.
 
     Attributes:
         latency_s: until the first byte of a response.
@@ -248,7 +248,7 @@ class _Server:
 
 
 class PriceBook:
-    """What requests and bytes cost at each server (:class:`Prices`), learned from rounds of requests.
+    """The cost of requests and bytes at each server (:class:`Prices`), learned from rounds of requests.
 
     Costs that the options fix are not learned. Other programs and tasks share the network, the processor and the event
     loop, so most measurements are slower than the server is. An estimate is therefore the faster quartile of the last

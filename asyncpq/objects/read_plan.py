@@ -121,7 +121,7 @@ class ChunkSpan(Protocol):
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """What to fetch of one leaf column in one row group: some of its pages, or the whole column chunk.
+    """The plan for one leaf column in one row group: to fetch some of its pages, or the whole column chunk.
 
     Attributes:
         field: ordinal of its top-level field.
@@ -220,7 +220,7 @@ class ColumnPlan:
 
 
 class RowGroupPlan(NamedTuple):
-    """What to read of one row group: its rows that may match, and its columns.
+    """The plan for one row group: its rows that may match, and its columns.
 
     Attributes:
         ordinal: of the row group.

@@ -279,7 +279,7 @@ class _Lease:
 
 
 class Runtime:
-    """What all files and scans of one session share; belongs to one event loop and one process.
+    """The state that all files and scans of one session share; belongs to one event loop and one process.
 
     ``storage_options`` are fsspec's: flat, or one mapping for each protocol. ``memory`` is a cache shared with other
     sessions, by default one of the session's own; ``tiers`` are further cache tiers, nearest first.

@@ -67,7 +67,7 @@ class ZoneOffsets(NamedTuple):
 
 
 class WrittenCalendars(NamedTuple):
-    """What a footer says about the calendars of the file's values."""
+    """The statements of a footer about the calendars of the file's values."""
 
     datetimes: bool | None  # whether DATE and TIMESTAMP are hybrid; None if the footer does not say
     int96: bool | None

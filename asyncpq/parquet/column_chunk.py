@@ -212,7 +212,8 @@ class ColumnChunk(NamedTuple):
 
     @property
     def statistics(self) -> ChunkStatistics | None:
-        """The writer's statistics, decoded at first use, since most columns of a wide file are read without them."""
+        """The writer's statistics; None if there are none. Decoded at first use, since most columns of a wide file are
+        read without them."""
         raw = self.raw_statistics
         return _statistics(CompactReader(raw).struct()) if isinstance(raw, bytes) else raw
 

@@ -198,7 +198,7 @@ def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkBounds:
-    """What is proven about the values of one column chunk: bounds, and the number of nulls.
+    """Proven facts about the values of one column chunk: bounds, and the number of nulls.
 
     Attributes:
         min: no value except NaN is below; both bounds None if unknown.

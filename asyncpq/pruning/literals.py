@@ -63,7 +63,7 @@ class Domain(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """What of a column's type decides how its values compare with literals and bounds.
+    """The properties of a column's type that decide how its values compare with literals and bounds.
 
     Attributes:
         domain: how values compare.

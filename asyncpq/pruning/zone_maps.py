@@ -82,7 +82,7 @@ class ZonedColumn:
 
 
 class Searchable(Protocol):
-    """What :func:`rows_where` searches: the bounds of one column in zones."""
+    """The bounds of one column in zones, which :func:`rows_where` searches."""
 
     @property
     def domain(self) -> ValueDomain: ...
@@ -610,7 +610,7 @@ _GREATEST: Final[Mapping[Domain, Any]] = {**dict.fromkeys(_NUMERIC, math.inf), D
 
 
 class FileBounds(NamedTuple):
-    """What is known of the values of one column in the files of a dataset: each sequence has one entry for each file.
+    """Known facts about the values of one column in a dataset's files: each sequence has one entry for each file.
 
     Attributes:
         mins, maxs: inclusive bounds of the values that are neither null nor NaN: correct, but perhaps wide; None where

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class FilePlan(Protocol):
-    """What is read of a file, as a :class:`asyncpq.scan.file_planner.ScanPlan` says."""
+    """The plan of one file's read, such as a :class:`asyncpq.scan.file_planner.ScanPlan`."""
 
     @property
     def num_bytes(self) -> int:
@@ -43,7 +43,7 @@ class FilePlan(Protocol):
 
     @property
     def file_scan(self) -> UnitScan:
-        """Fetches and decodes it."""
+        """The object that fetches and decodes what is planned."""
 
 
 class ScannedFile(Protocol):
@@ -54,7 +54,7 @@ class ScannedFile(Protocol):
 
     @property
     def reading(self) -> FilePlan | None:
-        """What is read of the file; None if the file was ruled out before it was planned."""
+        """The plan of the file; None if the file was ruled out before it was planned."""
 
     async def finish(self) -> None:
         """Check that all planned rows were read, and that the file still has its version. Raises CorruptFileError if
@@ -135,7 +135,7 @@ class OneFile:
 
     @property
     def reading(self) -> ScanPlan | None:
-        """The plan."""
+        """The plan; None until :meth:`start` has ended."""
         return self.plan
 
     async def start(self) -> None:

@@ -48,7 +48,7 @@ Arrived: TypeAlias = list[tuple[ContentKey, Any]]  # the items of a piece, by ca
 
 
 class Fetched(NamedTuple):
-    """What was fetched for a list of items (pages, dictionaries, slices of chunks), in the same order."""
+    """The fetched data of a list of items (pages, dictionaries, slices of chunks), in the same order."""
 
     keys: list[ContentKey]  # of the items
     values: list[

@@ -264,7 +264,7 @@ class ScanRequest(NamedTuple):
 
     @property
     def simple_where(self) -> Expression | None:
-        """The predicate, simplified."""
+        """The predicate ``where``, simplified; None without one."""
         bound, where = self.bound, self.where
         if bound is not None and bound.where is where:
             return bound.simple
@@ -272,12 +272,12 @@ class ScanRequest(NamedTuple):
 
     @property
     def pruning(self) -> Expression | None:
-        """The predicate to prune by: ``prune``, or else ``where``."""
+        """The predicate to prune by: ``prune``, or else ``where``; None if both are None."""
         return self.where if self.prune is None else self.prune
 
     @property
     def simple_pruning(self) -> Expression | None:
-        """The predicate to prune by, simplified."""
+        """The predicate to prune by (:attr:`pruning`), simplified; None without one."""
         return self.simple_where if self.prune is None else self.prune
 
     def simplified(self) -> ScanRequest:

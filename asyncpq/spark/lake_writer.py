@@ -60,7 +60,7 @@ WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", "txnAppI
 
 @dataclass(frozen=True)
 class TaskFiles(WriterCommitMessage):
-    """What one attempt of a Spark task wrote, as its message to the commit."""
+    """The files that one attempt of a Spark task wrote, as its message to the commit."""
 
     part: WrittenPart
 

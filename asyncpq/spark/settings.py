@@ -487,13 +487,13 @@ class FilesKeywords(TableKeywords, total=False):
 
 
 class LakeBuildKeywords(FilesKeywords, total=False):
-    """Those of an index build."""
+    """The keyword arguments of :class:`FilesKeywords`, and the schema of an index build."""
 
     schema: pa.Schema | None
 
 
 class ScanKeywords(FilesKeywords, total=False):
-    """Those of a scan."""
+    """The keyword arguments of :class:`FilesKeywords`, and those of a scan."""
 
     schema: StructType | str | None
     on_bad_file: Literal["raise", "skip"]

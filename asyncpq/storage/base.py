@@ -169,7 +169,7 @@ class RangeResult:
 
 @dataclass(slots=True)
 class RequestContext:
-    """What a read passes to the store with each request: its metrics, the request's purpose, and limits.
+    """The facts that a read passes to the store with each request: its metrics, the request's purpose, and limits.
 
     Attributes:
         scan: scans leave some connections to lookups.
@@ -290,7 +290,7 @@ class SettledStore(Store, Protocol):
 
 
 class FirstNames(NamedTuple):
-    """What a folder holds first: urls of objects, and of folders with a slash at their ends."""
+    """The first entries of a folder: urls of objects, and of folders with a slash at their ends."""
 
     urls: list[str]
     is_whole: bool  # the folder holds nothing else

@@ -120,7 +120,7 @@ class RedirectTarget:
 
 @dataclass(slots=True)
 class Redirect:
-    """What is remembered of a url's redirects: the last target."""
+    """The last target of a url's redirects, as it is remembered."""
 
     target: RedirectTarget | None  # the last target; None after it failed
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one fetch that asks the url again

@@ -122,7 +122,7 @@ class RangeRequest:
 
 @dataclass(slots=True)
 class ExpectedBody:
-    """What a checked response head promises: a body of ``length`` bytes, from byte ``start`` of the object."""
+    """The body that a checked response head promises: ``length`` bytes, from byte ``start`` of the object."""
 
     start: int
     length: int
@@ -559,7 +559,7 @@ _REFUSALS = 2  # that show a trait: one may be chance, such as a 400 of a proxy
 
 @dataclass(slots=True)
 class ServerTraits:
-    """What a session knows of one server.
+    """The facts that a session has learnt about one server.
 
     ``suffix_refusals`` and ``if_match_refusals`` count GETs that were answered only without a range of the last bytes,
     or without If-Match.
@@ -628,7 +628,8 @@ class ServerTraits:
 
 
 class TraitsByHost(LRUCache[str, ServerTraits]):
-    """What a session knows of each of the servers that it used last. One that was forgotten is learnt again."""
+    """The :class:`ServerTraits` of each of the servers that a session used last. The traits of a server that was
+    forgotten are learnt again."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_HOSTS)

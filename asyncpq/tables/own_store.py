@@ -188,7 +188,7 @@ def with_table_options(
 
 
 class CredentialsGiver(NamedTuple):
-    """What has given a table its credentials, and is asked for others."""
+    """The source of a table's credentials, such as its catalog, which is asked for new ones when they expire."""
 
     load: Callable[[], Mapping[str, Any]]  # returns what it gives now: properties, or storage options. Blocks.
     options: Callable[[str, Mapping[str, Any]], dict[str, Any]]  # those of fsspec's filesystem in them
@@ -300,7 +300,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What says which store is read, and as whom. None: not named."""
+    """The settings that identify the store that is read, and the user. None: not set."""
 
     endpoint: str | None = None  # url or host; "" for the provider's own
     account: str | None = None  # of Azure

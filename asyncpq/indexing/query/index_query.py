@@ -144,8 +144,11 @@ class IndexQuery:
     """A search for the rows that match one predicate, in the tables of one snapshot.
 
     ``where`` is a simplified predicate on the dataset's columns, with relative times resolved. A lookup that would read
-    more than ``LimitOptions.max_postings`` rows of one segment is given up, and rules out nothing. ``bloom_tables`` may
-    rule out more row groups once few files are left.
+    more than ``LimitOptions.max_postings`` rows of one segment is given up, and rules out nothing.
+
+    Attributes:
+        bloom_tables: tables of Bloom filters, which may rule out more row groups once few files are left: the caller
+            reads their rows for these files and passes them to :meth:`take_blooms`.
     """
 
     def __init__(self, read: SnapshotRead, where: Expression) -> None:
@@ -164,8 +167,8 @@ class IndexQuery:
         return list(dict.fromkeys([lookup.table for lookup in _due_lookups(self._root)]))
 
     async def run(self, beside: Reads | None = None) -> FileSelection:
-        """Make all lookups at once, then those that replace failed lookups, and return the files and
-        rows that may match. ``beside`` are reads that run at the same time and only fill memory. Raises
+        """Make all lookups at once, then those that replace lookups that were given up. Return the files and rows that
+        may match. ``beside`` (None: none) are reads that run at the same time and only fill memory. Raises
         StaleSnapshotError if a segment is gone."""
         while due := [lookup for lookup in _due_lookups(self._root) if not lookup.is_asked]:
             await self._look_up(due, beside or ())

@@ -35,7 +35,8 @@ PLAN_AGAIN: Final = "create a new DataFrame, or restart the stream."
 
 @dataclass(frozen=True, kw_only=True)
 class LakeScan(EngineScan):
-    """What all tasks of a scan share, with Spark's types and settings. Picklable; without secrets."""
+    """The description of a scan that all its tasks share, with Spark's types and settings. Picklable; without
+    secrets."""
 
     again: ClassVar[str] = PLAN_AGAIN
 

@@ -166,7 +166,7 @@ def _costs_of(opened: OpenLake, read: LakePlan, parallelism: int, row_s: float) 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanSize:
-    """What both readers read.
+    """The amounts that both readers read.
 
     Attributes:
         num_files, whole_bytes: files that have planned rows, and their bytes in the planned columns.
@@ -181,7 +181,7 @@ class ScanSize:
 
 
 class StoreSpeed(Protocol):
-    """What a store was measured at."""
+    """A measured store: seconds to the first byte, and bytes per second."""
 
     @property
     def latency_s(self) -> float: ...

@@ -28,7 +28,7 @@ _UPLOAD_ID = re.compile(rb"<UploadId>([^<]{1,2000})</UploadId>")
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """What is used of a write's response: the ETag of an object or part, or the id of an upload."""
+    """The used part of a write's response: the ETag of an object or part, or the id of an upload."""
 
     etag: str | None = None
     upload_id: str | None = None
