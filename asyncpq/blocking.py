@@ -712,7 +712,8 @@ def open_file(
     """Open one file for one-off use: ``with asyncpq.blocking.open_file(url) as file``.
 
     All such calls of this process with equal session options share one session with its caches and connections, which
-    ends 30 seconds after the last one. The file has the version of the time of the call. See :func:`asyncpq.open_file`.
+    ends 30 seconds after the last one. The file has the version of the time of the call. Arguments
+    are those of :func:`asyncpq.open_file`, errors those of :meth:`Session.open_file`.
     """
     with (
         OneOffSession(session_options) as session,

@@ -124,7 +124,12 @@ class Dataset(EnteredAsync):
 
     async def files(self, where: Where | None = None) -> list[str]:
         """Return the urls of the current files, in the order of :meth:`scan`. Files that ``where`` rules out by paths,
-        a table's metadata or an index are left out; without ``where``, all are returned. No file is opened."""
+        a table's metadata or an index are left out; without ``where``, all are returned. No file is opened.
+
+        Raises:
+            ExpressionError, ColumnNotFoundError, PredicateTypeError, ...: ``where`` does not fit the dataset's columns.
+            StoreError: the listing, or the index, cannot be read.
+        """
         runtime, state = self._runtime, self._state
         runtime.check()
         async with runtime.deadline(self.url):
@@ -383,7 +388,7 @@ class Dataset(EnteredAsync):
         layouts: bool = True,
     ) -> WhyReport:
         """Run a read, and return a report on its cost; see :meth:`asyncpq.File.why`. The report has the layouts of at
-        most 20 files that were read."""
+        most 20 files that were read. Errors are those of that method."""
         self._runtime.check()
         await self._runtime.load("asyncpq.datasets.dataset_reports")
         from asyncpq.datasets.dataset_reports import DatasetStory

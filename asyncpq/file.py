@@ -129,6 +129,11 @@ class File(EnteredAsync):
 
         Returns:
             The current version; equal to :attr:`version` before the call if the object has not changed.
+
+        Raises:
+            ObjectNotFoundError: the object no longer exists.
+            FormatError: the object is no readable Parquet file any more.
+            StoreError: the store failed.
         """
         self._source.runtime.check()
         operation = self._operation("refresh")

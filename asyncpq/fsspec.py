@@ -335,7 +335,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
     async def version(self, path: str) -> ObjectVersion:
         """Return the current version of the object at ``path``, for :meth:`read`: its ``size`` in bytes and its
         ``validator`` (:class:`asyncpq.Validator`). As :meth:`read` and :meth:`pinned`, it is awaited; blocking code
-        calls ``fs.wait_for(fs.version, path)``."""
+        calls ``fs.wait_for(fs.version, path)``. Raises FileNotFoundError if there is no object."""
         return await (await self._reader()).version(self._url(self._own_path(path)))
 
     async def read(
@@ -399,7 +399,8 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
         return results
 
     async def _get_file(self, rpath: str, lpath: str, **_: Any) -> None:
-        """Copy the object at ``rpath`` to the local file ``lpath``; if it is a folder, create a local folder."""
+        """Copy the object at ``rpath`` to the local file ``lpath``; if it is a folder, create a local folder.
+        Raises FileNotFoundError if there is neither."""
         if await self._isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return

@@ -350,8 +350,8 @@ class ReadMetrics:
         self.log.extend(part.log[: MAX_LOGGED - len(self.log)])
 
     def add_to(self, *totals: ReadMetrics) -> None:
-        """Add the counts of this read, which has ended, to each of ``totals``, and its log to those that
-        :func:`measure` made."""
+        """Add the counts of this read, which has ended, to each of ``totals``; and its log of requests to each that
+        :func:`measure` yielded. asyncpq calls it at the end of a read."""
         self.totals += totals
         for total in totals:
             # field by field: a loop over the names would be the slowest step at the end of a lookup

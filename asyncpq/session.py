@@ -516,6 +516,8 @@ def open_file(
     Args:
         url, decryption_properties: as in :meth:`Session.open_file`.
         session_options: the arguments of :class:`Session`.
+
+    The ``async with`` block raises the errors of both.
     """
 
     async def enter(stack: AsyncExitStack) -> File:

@@ -111,14 +111,20 @@ class CatalogReader(Protocol):
             fields: the columns to read, with their names or field ids in the object.
             constants: values of columns that are the same in all rows, by column name.
             near: leave out row groups and pages that cannot have a row for which ``near`` is true; all other rows come.
+                None: leave out none.
+
+        Raises:
+            StoreError, FormatError: the object cannot be read.
         """
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
         """Return the value that ``make()`` gives as the first item of its result; the second item is the value's size
-        in bytes. Callers with an equal key share one call, and the value while the session's memory cache keeps it."""
+        in bytes. Callers with an equal key share one call, and the value while the session's memory cache keeps it. An
+        error of ``make()`` is raised in all of them, and not kept."""
 
     async def list_names(self, url: str) -> list[str]:
-        """Return the names of the objects directly in a folder, ascending; empty if there are none."""
+        """Return the names of the objects directly in a folder, ascending; empty if there are none. Raises StoreError
+        if the folder cannot be listed."""
 
     @property
     def limits(self) -> LimitOptions:
@@ -344,6 +350,9 @@ class Snapshot(Protocol):
         Args:
             where: a predicate over the table's columns, with relative times resolved; None if all files are needed.
             reader: reads the table's metadata; the call that needs the files counts the cost.
+
+        Raises:
+            AsyncpqError: the metadata cannot be read. The read that needs the files fails with it.
         """
 
 
@@ -374,7 +383,8 @@ class FileList:
     fields: tuple[TableField, ...] | None = None
 
     async def files(self, where: Expression | None, reader: CatalogReader) -> Sequence[DataFile]:
-        """Return all files, whatever ``where`` is: the caller prunes them by bounds and partition values."""
+        """Return all files, whatever ``where`` is: asyncpq prunes them by bounds and partition values. Makes no
+        request, raises no error."""
         return self.data_files
 
 

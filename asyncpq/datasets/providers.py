@@ -270,6 +270,9 @@ class FileProvider(Protocol):
             operation: counts the requests.
             scan: the read is a scan, which leaves connections to other reads.
             allow_stale: the result may be an earlier listing with a ``renewal``, which the caller awaits or cancels.
+
+        Raises:
+            AsyncpqError: the files cannot be listed, or the metadata of the table or index cannot be read.
         """
 
 

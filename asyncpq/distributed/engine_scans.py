@@ -523,7 +523,8 @@ class EngineFiles(WrappedFiles):
     async def files(
         self, request: ScanRequest, operation: Operation, *, scan: bool = True, allow_stale: bool = False
     ) -> FileSet:
-        """Return the files that may have rows for ``request``, without those that the engine does not read."""
+        """Return the files that may have rows for ``request``, without those that the engine does not read. The other
+        arguments, and errors, are those of :meth:`asyncpq.datasets.providers.FileProvider.files`."""
         may_be_stale = allow_stale and not self._retyped and self._reads is None  # the renewal would be unchanged
         found = await self.source.files(self._request(request), operation, scan=scan, allow_stale=may_be_stale)
         return self._as_read(found)

@@ -451,7 +451,8 @@ class DatasetJoin:
 
     async def measured(self, session: Session) -> DatasetJoin:
         """Return a copy of the pinned join with ``cost``, the average cost of a lookup of one key, for
-        :meth:`estimate`. It looks up some keys; for an index, the session caches the result for each snapshot."""
+        :meth:`estimate`. It looks up some keys; for an index, the session caches the result for each snapshot.
+        Raises AsyncpqError if the index or a file cannot be read."""
         assert self.pinned is not None, "its files are pinned"
         with plan_again_hint(self.again, self.pinned.index is not None):
             return replace(self, cost=await key_cost(session, self.pinned, [key.name for key in self.keys]))

@@ -330,6 +330,7 @@ class WritableStore(Store, Protocol):
         """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses to replace an object.
 
         To find out, an object of a random name is created twice and deleted, once for each bucket or local folder.
+        Raises StoreError.
         """
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
@@ -347,7 +348,7 @@ class WritableStore(Store, Protocol):
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """Return the time of the store's clock in seconds since the epoch, for the age of objects: it is comparable
-        with ``modified`` of what :meth:`list_objects` returns."""
+        with ``modified`` of what :meth:`list_objects` returns. Raises StoreError."""
 
 
 def writable(store: Store, url: str) -> WritableStore:

@@ -246,7 +246,8 @@ class FaultStore(WrappedStore):
         self._seen = [0] * len(self._faults)
 
     async def around(self, call: StoreCall, fetch: Fetch) -> base.RangeResult:
-        """Return the result of the fetch that ``call`` describes, unless one of ``faults`` affects it."""
+        """Return the result of the fetch that ``call`` describes, unless one of ``faults`` affects it: then raise its
+        error, or wait for ever if it stalls."""
         applying: StoreFault | None = None
         for position, fault in enumerate(self._faults):
             if fault.path is None or fault.path in call.url:
