@@ -451,7 +451,7 @@ class AsyncpqFileSystem(ChainedFileSystem, AsyncFileSystem):  # type: ignore[mis
 
     async def _modified(self, path: str) -> dt.datetime:
         """Return the time at which the object was written, in UTC; the current time if the store does not tell, so that
-        caches that compare times do not use old data."""
+        caches that compare times do not use old data. Raises FileNotFoundError if there is no object."""
         return dt.datetime.fromtimestamp((await self._info(path)).get("mtime", time.time()), dt.UTC)
 
     def _may_be_object(self, path: str) -> bool:

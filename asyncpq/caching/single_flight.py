@@ -48,6 +48,7 @@ class Flight(Generic[T]):
         self._waiters += 1
 
     def leave(self) -> None:
+        """End the wait of one caller. If it was the last one, cancel the flight."""
         self._waiters -= 1
         if self._waiters:
             return

@@ -137,6 +137,7 @@ class Tiers:
             self._soon(tier.put_pointer(key, pointer))
 
     async def drop_pointer(self, key: PointerKey) -> None:
+        """Remove the pointer from every tier, since the object has changed."""
         for tier in self._tiers:
             await tier.drop_pointer(key)
 

@@ -93,6 +93,7 @@ class OpenArguments(NamedTuple):
 
     @property
     def is_table(self) -> bool:
+        """Whether the target is a table, not a prefix or pattern."""
         return self.format is not None or not isinstance(self.target, str)
 
 

@@ -161,6 +161,7 @@ class AlpPage:
 
     @property
     def value_bytes(self) -> int:
+        """Bytes of one value: 4 or 8."""
         return self._format.bits >> 3
 
     def vector(self, number: int) -> Vector:

@@ -70,6 +70,7 @@ class DataPage(NamedTuple):
 
     @property
     def stop_row(self) -> int:
+        """The row group's row after the page's last one."""
         return self.first_row + self.num_rows
 
 
@@ -90,6 +91,7 @@ class Dictionary(NamedTuple):
 
     @property
     def weight(self) -> int:
+        """Approximate bytes held in memory."""
         shared = len(self.values) <= SHARED_VALUES  # the identity page of a small one is no more of its own
         return self.num_bytes + (_ARRAY_WEIGHT if shared else len(self.identity_page))
 
@@ -109,6 +111,7 @@ class LeafArray(NamedTuple):
 
     @property
     def stop_row(self) -> int:
+        """The row group's row after the last one."""
         return self.first_row + len(self.values)
 
     @property
@@ -148,6 +151,7 @@ class ChunkPage(NamedTuple):
 
     @property
     def stop(self) -> int:
+        """The offset in the object after the page's last byte."""
         return self.start + len(self.data)
 
 
@@ -176,6 +180,7 @@ class PackedPage(NamedTuple):
 
     @property
     def weight(self) -> int:
+        """Approximate bytes held in memory."""
         return len(self.data) + len(self.content) + len(self.flags)
 
     @property

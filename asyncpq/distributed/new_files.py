@@ -61,10 +61,12 @@ class ListedFile(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str]:
+        """The order of files: time of the write in microseconds, then name."""
         return self.modified_us, self.name
 
     @property
     def mark(self) -> bytes:
+        """A digest of the file's name, size, time and version."""
         version = b"" if self.validator is None else self.validator.digest()
         text = f"{self.modified_us}\0{self.size}\0{self.name}\0".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text + version, digest_size=_MARK_BYTES).digest()
@@ -89,10 +91,12 @@ class ListedOffset:
         return cls((modified_us, name), frozenset(marks))
 
     def to_json(self) -> Offset:
+        """Return the offset as JSON values, as :class:`NewFiles` gives it to the engine."""
         packed = base64.b64encode(b"".join(sorted(self.marks))).decode()
         return {"version": _VERSION, "after": list(self.after), "marks": packed}
 
     def has_read(self, file: ListedFile) -> bool:
+        """Return whether the stream has read the file up to this offset."""
         return file.key <= self.after or file.mark in self.marks
 
     def new(self, listed: Iterable[ListedFile]) -> list[ListedFile]:
@@ -149,6 +153,7 @@ class IndexOffset:
         return cls(index, value["next"], pending, value["files"])
 
     def to_json(self) -> Offset:
+        """Return the offset as JSON values, as :class:`NewFiles` gives it to the engine."""
         read: dict[str, Any] = {"version": _VERSION, "index": self.index, "next": self.next_file}
         return read | {"pending": [[*pair] for pair in self.pending], "files": self.num_files}
 

@@ -101,6 +101,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def total(cls, tallies: Iterable[Tally]) -> Tally:
+        """Return the sum of ``tallies``, at least one."""
         rows, numbers = zip(*tallies, strict=True)
         return cls(sum(rows), sum(numbers) & _MASK)
 

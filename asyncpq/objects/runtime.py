@@ -129,6 +129,7 @@ class ByteBudget:
         return False
 
     def release(self, amount: int) -> None:
+        """Give ``amount`` bytes back, for those that wait."""
         self.used -= amount
         if self._waiting:
             self._grant()
@@ -434,6 +435,7 @@ class Runtime:
         self._closers[id(owner)] = closer
 
     def unregister(self, owner: object) -> None:
+        """Forget ``owner``, which was closed: the session need not close it."""
         self._closers.pop(id(owner), None)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -134,7 +134,8 @@ class Weighable(Protocol):
     """An object that reports its approximate size in bytes."""
 
     @property
-    def weight(self) -> int: ...
+    def weight(self) -> int:
+        """Approximate bytes held in memory."""
 
 
 Weighed = TypeVar("Weighed", bound=Weighable)
@@ -286,6 +287,7 @@ class FileVersion(ObjectVersion):
 
     @property
     def weight(self) -> int:
+        """Approximate bytes held in memory: footer, what was decoded of it, and derived values."""
         derived = self.derived_weight
         if self._other_unit is not None:
             derived += 2000 + self._other_unit.derived_weight

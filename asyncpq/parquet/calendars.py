@@ -51,6 +51,7 @@ class Steps(NamedTuple):
     values: tuple[int, ...]
 
     def at(self, time: int) -> int:
+        """Return the value in effect at ``time``; before the first step, the first value."""
         return self.values[max(0, bisect_right(self.starts, time) - 1)]
 
 

@@ -91,6 +91,7 @@ class PageHeader(NamedTuple):
 
     @property
     def is_data(self) -> bool:
+        """Whether the page is a data page, of V1 or V2."""
         return self.type is PageType.DATA_PAGE or self.type is PageType.DATA_PAGE_V2
 
 

@@ -232,10 +232,12 @@ class ColumnChunk(NamedTuple):
 
     @property
     def offset_index_range(self) -> tuple[int, int] | None:
+        """Byte range ``(start, stop)`` of the OffsetIndex in the file; None without one."""
         return index_range(self.offset_index_offset, self.offset_index_length)
 
     @property
     def column_index_range(self) -> tuple[int, int] | None:
+        """Byte range ``(start, stop)`` of the ColumnIndex in the file; None without one."""
         return index_range(self.column_index_offset, self.column_index_length)
 
 

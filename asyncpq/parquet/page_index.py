@@ -85,6 +85,7 @@ class OffsetIndex:
 
     @property
     def num_pages(self) -> int:
+        """The number of data pages."""
         return len(self.offsets)
 
     @property
@@ -127,6 +128,7 @@ class ColumnIndex:
 
     @property
     def num_pages(self) -> int:
+        """The number of data pages."""
         return len(self.null_pages)
 
     @property

@@ -235,6 +235,7 @@ class Leaf:
 
     @property
     def physical_type(self) -> PhysicalType:
+        """The physical type. Raises CorruptFileError if the schema states none."""
         physical_type = self.element.physical_type
         if physical_type is None:
             raise CorruptFileError("the schema gives this leaf column no physical type", column=self.dotted)
@@ -242,6 +243,7 @@ class Leaf:
 
     @property
     def logical_type(self) -> LogicalType | None:
+        """The logical type, also where the schema has only the deprecated one; None without one."""
         return self.element.logical_type
 
 

@@ -86,14 +86,17 @@ class CompactWriter:
         self._last_id = field_id
 
     def field_i32(self, field_id: int, value: int) -> None:
+        """Write the field ``field_id`` of a struct, a 32-bit integer."""
         self._field(field_id, I32)
         self._out += zigzag_varint(value)
 
     def field_i64(self, field_id: int, value: int) -> None:
+        """Write the field ``field_id`` of a struct, a 64-bit integer."""
         self._field(field_id, I64)
         self._out += zigzag_varint(value)
 
     def field_binary(self, field_id: int, value: bytes) -> None:
+        """Write the field ``field_id`` of a struct, a byte string."""
         self._field(field_id, BINARY)
         self.element_binary(value)
 
@@ -112,9 +115,11 @@ class CompactWriter:
             self._out += varint(length)
 
     def element_i32(self, value: int) -> None:
+        """Write a 32-bit integer, an element of a list."""
         self._out += zigzag_varint(value)
 
     def element_binary(self, value: bytes) -> None:
+        """Write a byte string, an element of a list."""
         self._out += varint(len(value))
         self._out += value
 

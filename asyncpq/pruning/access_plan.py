@@ -186,6 +186,7 @@ class RowSet(NamedTuple):
         return RowSet(self.ranges - other.ranges if other.rest else self.ranges & other.ranges, False)
 
     def resolve(self, layout: RowGroupLayout) -> ResolvedAccess:
+        """Return the rows of the set in a file with these row groups."""
         if not self.ranges:
             return ResolvedAccess(layout, layout.filled if self.rest else self.ranges, {})
         named = ResolvedAccess.of_rows(layout, self.ranges)
@@ -212,6 +213,7 @@ class GroupSet(NamedTuple):
 
     @classmethod
     def of(cls, groups: Mapping[int, RowSet], rest: bool) -> GroupSet:
+        """Return the set of the rows in ``groups``, by ordinal; ``rest``: with all other row groups."""
         usual = ALL_ROWS if rest else NO_ROWS
         return cls(tuple([item for item in sorted(groups.items()) if item[1] != usual]), rest)
 
@@ -225,6 +227,7 @@ class GroupSet(NamedTuple):
         return GroupSet.of(both, self.rest and other.rest)
 
     def resolve(self, layout: RowGroupLayout) -> ResolvedAccess:
+        """Return the rows of the set in a file with these row groups. Raises RowIndexError if the file lacks one."""
         parts: dict[int, RowRanges] = {}
         for ordinal, (ranges, rest) in self.groups:
             if ordinal >= len(layout.counts):

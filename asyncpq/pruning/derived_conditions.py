@@ -54,6 +54,7 @@ class Covering(NamedTuple):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
+        """The four leaf columns: the first four fields."""
         return self[:4]
 
 

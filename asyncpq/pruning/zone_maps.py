@@ -85,10 +85,12 @@ class Searchable(Protocol):
     """The bounds of one column in zones, which :func:`rows_where` searches."""
 
     @property
-    def domain(self) -> ValueDomain: ...
+    def domain(self) -> ValueDomain:
+        """How literals compare with the bounds."""
 
     @property
-    def holding(self) -> Callable[[ResultValues], RowRanges]: ...
+    def holding(self) -> Callable[[ResultValues], RowRanges]:
+        """A function that returns the zones that may hold a value of a set."""
 
 
 # Values wanted of comparisons, by the comparison's id, the result and the rules: as long as the comparison lives.

@@ -577,7 +577,8 @@ class InspectionReport(dict[str, Any], Generic[D_co]):
     :class:`asyncpq.reports.documents.Inspection` or :class:`asyncpq.reports.documents.DatasetInspection`."""
 
     def to_dict(self) -> D_co:
-        """Return this dict, typed as one of these documents."""
+        """Return this dict itself, for type checkers as :class:`asyncpq.reports.documents.Inspection`, or that of a
+        dataset as :class:`asyncpq.reports.documents.DatasetInspection`."""
         return cast("D_co", self)
 
     def explain(self) -> str:

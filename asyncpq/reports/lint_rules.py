@@ -100,6 +100,7 @@ class Subject:
         return [item.chunk for item in indexed if item is not None and item.chunk.num_values]
 
     def name(self, leaf: int) -> str:
+        """Return the dotted path of the leaf with this ordinal."""
         return self.layout.version.metadata.schema.leaves[leaf].dotted
 
     def finding(

@@ -333,6 +333,7 @@ class SegmentSpool:
         self._writer.write_batch(batch)
 
     def close(self) -> None:
+        """Close the local file. Idempotent."""
         if self._sink.closed:
             return
         with self._sink:

@@ -261,6 +261,7 @@ class LocalRows:
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)
 
     def add(self, rows: pa.Table) -> None:
+        """Write the rows of a table to the local file."""
         with _put_into(self._folder):
             self._writer.write_table(rows)
 
@@ -273,6 +274,7 @@ class LocalRows:
         return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
     def close(self) -> None:
+        """Close the local file; rows that are not written yet are lost."""
         with suppress(OSError):  # rows that are not written yet are not needed
             self._file.close()
 

@@ -184,10 +184,12 @@ class StoreSpeed(Protocol):
     """A measured store: seconds to the first byte, and bytes per second."""
 
     @property
-    def latency_s(self) -> float: ...
+    def latency_s(self) -> float:
+        """Seconds to the first byte of a response."""
 
     @property
-    def bandwidth_bytes_s(self) -> float: ...
+    def bandwidth_bytes_s(self) -> float:
+        """Bytes per second of all connections together."""
 
 
 def reader_costs(size: ScanSize, *, parallelism: int, store: StoreSpeed | None, row_s: float = ROW_S) -> ReaderCosts:

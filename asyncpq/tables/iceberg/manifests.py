@@ -107,10 +107,12 @@ class ManifestFileEntry:
 
     @property
     def lower_bounds(self) -> Mapping[int, bytes]:
+        """Encoded lower bounds by field id; empty if the manifest has none."""
         return self.file.lower_bounds or {}
 
     @property
     def upper_bounds(self) -> Mapping[int, bytes]:
+        """Encoded upper bounds by field id; empty if the manifest has none."""
         return self.file.upper_bounds or {}
 
     @property
@@ -252,6 +254,7 @@ class PartitionFilter:
         self._file: dict[int, Callable[[IcebergFile], bool]] = {}
 
     def keeps_manifest(self, manifest: ManifestFile, spec: PartitionSpec) -> bool:
+        """Return whether a file of the manifest may have matching rows."""
         try:
             if spec.spec_id not in self._manifest:
                 evaluate = manifest_evaluator(spec, self._schema, self._projected(spec))
@@ -266,6 +269,7 @@ class PartitionFilter:
         return isinstance(self._projected(spec), predicates.AlwaysTrue)
 
     def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
+        """Return whether the file may have matching rows."""
         try:
             if spec.spec_id not in self._file:
                 partition = Schema(*spec.partition_type(self._schema).fields)
