@@ -290,7 +290,7 @@ class RuledOut(TypedDict):
 
 class FunnelStep(TypedDict):
     """One step of the funnel from files to row groups, pages and rows: of ``total`` at this ``level``, ``kept`` are
-    left, and ``ruled_out`` has a :class:`RuledOut` for each mechanism that ruled out others."""
+    left, and ``ruled_out`` has an item for each mechanism that ruled out others."""
 
     level: Literal["files", "row groups", "pages", "rows"]
     total: int
