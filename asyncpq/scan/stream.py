@@ -71,7 +71,7 @@ class RecordBatchStream(EnteredAsync):
 
     @property
     def entered(self) -> bool:
-        """Whether the scan's ``async with`` block was entered; True for good."""
+        """Whether the scan's ``async with`` block was entered; stays True after it."""
         return self._state != "new"
 
     @property
