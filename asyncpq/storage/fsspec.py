@@ -12,6 +12,8 @@ import datetime
 import inspect
 import os
 import re
+import socket
+import ssl
 import threading
 import time
 import weakref
@@ -743,9 +745,15 @@ def _typed(error: Exception, request: RangeRequest, name: str) -> Exception:
     return StoreError(message, url=url, byte_range=byte_range)
 
 
+#: Errors whose ``errno`` is a number of OpenSSL or of the resolver: 1 is no EPERM.
+_OWN_NUMBERS = (ssl.SSLError, socket.gaierror, socket.herror)
+
+
 def _by_errno(error: Exception) -> Exception:
     """Return ``error``, or, for a subclass of OSError that a package has made, such as smbprotocol, Python's own class
     for its errno."""
+    if isinstance(getattr(error, "os_error", error), _OWN_NUMBERS):  # ``os_error``: that of aiohttp's error
+        return error
     if isinstance(error, OSError) and isinstance(error.errno, int):
         own = OSError(error.errno, "")  # of a subclass, where the number has one
         return error if type(own) is OSError or isinstance(error, type(own)) else own

@@ -8,6 +8,8 @@ import errno
 import io
 import os
 import random
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import fsspec
 import pyarrow as pa
 import pytest
@@ -594,6 +597,31 @@ async def test_a_client_s_own_os_errors_are_told_by_their_number(
         await stored.fetch_tail(3, context=new_context())
     await store.close()
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLError(1, "wrong version number"),
+        ssl.SSLCertVerificationError(1, "certificate verify failed"),
+        ssl.SSLWantReadError(2, "the operation did not complete"),
+        socket.gaierror(2, "EAI_AGAIN of macOS"),
+        socket.herror(1, "host not found"),
+        aiohttp.ClientConnectorDNSError(None, socket.gaierror(2, "EAI_AGAIN of macOS")),  # type: ignore[arg-type]
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_numbers_of_tls_and_of_the_resolver_are_no_errno(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    def info(*_: object, **options: object) -> dict[str, Any]:
+        raise error
+
+    fsspec.register_implementation("client", ClientFileSystem, clobber=True)
+    monkeypatch.setattr(ClientFileSystem, "info", info)
+    store = open_test_store("client", {}, FAST_RETRIES)
+    stored = await store.open_object("client://a/b")
+    with pytest.raises(TransportError):
+        await stored.fetch_tail(3, context=new_context())
+    await store.close()
 
 
 def test_a_filesystem_that_does_not_connect_refuses_no_options() -> None:
