@@ -24,7 +24,9 @@ from asyncpq.storage.wire import (
     DirectWire,
     HttpTarget,
     connection_failure,
+    has_malformed_proxy,
     header_lines,
+    malformed_proxy,
     no_connection,
     no_http,
     no_tls,
@@ -117,8 +119,10 @@ class AiohttpWire:
             body = await read_body(response.content.readany, wanted, receiver)
             complete = body.complete
             return body
-        except (aiohttp.ClientError, OSError) as error:
-            if isinstance(error, StoreError):
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if response is None and self._trust_env and isinstance(error, ValueError) and has_malformed_proxy():
+                raise malformed_proxy(request) from None  # yarl's error may quote it
+            if isinstance(error, StoreError) or not isinstance(error, aiohttp.ClientError | OSError):
                 raise
             quotes_url = isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
             tls = None if response is not None else url.scheme == "https"

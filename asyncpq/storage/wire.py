@@ -148,13 +148,34 @@ def no_http(request: RangeRequest, detail: str, *, tls_expected: bool = False) -
 
 
 _CHECK_PROXY = "Check the proxy that HTTP_PROXY or HTTPS_PROXY names, or name the host in NO_PROXY."
-
-
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _UNUSED_PROXY = Hint(
     ' The proxy of the environment is used with client_kwargs={"trust_env": True} in the url\'s storage_options.',
     " The command line does not use the environment's proxy for urls of http.",
 )
+
+
+def has_malformed_proxy() -> bool:
+    """Return whether a proxy of the environment has no valid url."""
+    from urllib.request import getproxies  # it takes 7 ms to load
+
+    for proxy in map(getproxies().get, ("http", "https")):
+        try:
+            parts = urlsplit(proxy or "http://none")
+            if not parts.hostname or parts.port == 0:
+                return True
+        except ValueError:  # of the port, or of an IPv6 address
+            return True
+    return False
+
+
+def malformed_proxy(request: RangeRequest) -> InvalidOptionError:
+    """Return the error for a proxy of the environment that has no valid url."""
+    return InvalidOptionError(
+        "HTTP_PROXY or HTTPS_PROXY has no valid url",
+        url=request.url,
+        hint="Write http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT with %40 for @ in the password.",
+    )
 
 
 def proxy_refused(request: RangeRequest, status: int) -> AsyncpqError | RetryableError:
@@ -189,6 +210,12 @@ def connection_failure(
     return no_connection(type(error).__name__, error, request, host, tls=tls)
 
 
+def _is_proxy(host: str) -> bool:
+    """Return whether a proxy of the environment has this host, which could not be resolved."""
+    proxies = [os.environ.get(name, "").rpartition("@")[2].rpartition("//")[2] for name in _PROXY_VARIABLES]
+    return host in [proxy.partition(":")[0].rstrip("/").lower() for proxy in proxies]
+
+
 def no_connection(
     error_name: str,
     cause: Exception,
@@ -205,7 +232,7 @@ def no_connection(
         f"the connection failed ({error_name}{detail})", url=request.url, byte_range=request.byte_range
     )
     check = "Check the host and port of the url."
-    if to_proxy:
+    if to_proxy or (isinstance(cause, socket.gaierror) and host != urlsplit(request.url).hostname and _is_proxy(host)):
         check = _CHECK_PROXY
     elif is_s3(request):
         check = Hint(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,7 @@ from asyncpq.errors import (
     AccessDeniedError,
     CredentialsError,
     Hint,
+    InvalidOptionError,
     InvalidResponseError,
     StoreError,
     TransportError,
@@ -170,6 +172,55 @@ async def test_a_proxy_that_does_not_listen_is_not_taken_for_the_server(
         await stored.fetch_range(20, 30, context=new_context())
     await store.close()
     assert "Check the proxy that HTTP_PROXY or HTTPS_PROXY names" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["https", "s3"])
+@pytest.mark.parametrize(
+    ("status", "error"), [(407, CredentialsError), (403, AccessDeniedError), (503, TransportError)]
+)
+async def test_no_traceback_has_the_password_of_a_proxy(
+    kind: str, status: int, error: type[StoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with answering(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status) as (url, _):
+        monkeypatch.setenv("https_proxy", url.partition("/folder")[0].replace("//", "//user:hunter2@"))
+        monkeypatch.setenv("no_proxy", "")
+        store, target = proxied(kind)
+        stored = await store.open_object(target)
+        with pytest.raises(error) as caught:
+            await stored.fetch_range(20, 30, context=new_context())
+        await store.close()
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("kind", ["https", "s3"])
+@pytest.mark.parametrize(
+    "proxy", ["http://user:hunter2@127.0.0.1:port", "http://user:hunter2@[::1:3128", "a.example:x"]
+)
+async def test_a_proxy_without_a_valid_url_is_an_option_s_error(
+    kind: str, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "")
+    store, target = proxied(kind)
+    stored = await store.open_object(target)
+    with pytest.raises(InvalidOptionError, match="HTTPS_PROXY has no valid url") as caught:
+        await stored.fetch_range(20, 30, context=new_context())
+    await store.close()
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("kind", ["https", "s3"])
+async def test_an_unknown_host_of_a_proxy_is_not_taken_for_the_server_s(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://user:hunter2@Proxy.invalid:3128/")
+    monkeypatch.setenv("no_proxy", "")
+    store, target = proxied(kind)
+    stored = await store.open_object(target)
+    with pytest.raises(TransportError, match=r"the host proxy\.invalid is unknown") as caught:
+        await stored.fetch_range(20, 30, context=new_context())
+    await store.close()
+    assert (caught.value.hint or "").startswith("Check the proxy that HTTP_PROXY or HTTPS_PROXY names")
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -69,7 +69,7 @@ from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, pag
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
 from asyncpq.storage.urls import mapping_option, nearest_s3_option, refusal, safe_url, word_set
-from asyncpq.storage.wire import read_body
+from asyncpq.storage.wire import has_malformed_proxy, malformed_proxy, read_body
 
 if TYPE_CHECKING:
     from asyncpq.storage.s3.store import S3Object
@@ -468,6 +468,8 @@ def explain(error: Exception, request: RangeRequest, denied_hint: str) -> Asyncp
         return redirected(request, sent.location)
     if isinstance(sent, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
         return aiohttp_failure(sent, request)
+    if isinstance(sent, ValueError | botocore.exceptions.InvalidProxiesConfigError) and has_malformed_proxy():
+        return malformed_proxy(request)
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
         message = f"the connection failed ({type(error).__name__})"
         hint = None
@@ -602,7 +604,9 @@ class S3fsExchange:
                 explained = RetryableError(explained, at_once=True)
             status, headers = response_of(error)
             answer = self.reconsider(status, headers, explained)
-            raise answer from (error if isinstance(error, OSError) else None)  # botocore's may quote options
+            # botocore's may quote options; the context of this one quotes the proxy's password
+            quotes = not isinstance(error, OSError) or isinstance(error, botocore.exceptions.ProxyConnectionError)
+            raise answer from (None if quotes else error)
 
     def reconsider(
         self, status: int, headers: Mapping[str, str], error: AsyncpqError | RetryableError
