@@ -255,7 +255,7 @@ def described(value: object) -> str:
     """Return a short form of any value, for messages."""
     try:
         return _SHORT.repr(value)
-    except (ValueError, OverflowError, RecursionError):  # pyarrow makes a Python value for it, or it is a long int
+    except Exception:  # noqa: BLE001  # it is a long int, pyarrow makes a Python value for it, or its class is broken
         return f"of type {getattr(value, 'type', type(value).__name__)}"
 
 

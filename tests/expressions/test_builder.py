@@ -114,8 +114,17 @@ def test_filter_lists(filters: Any, expr: Any) -> None:
     assert parse_filters(filters) == expr
 
 
+class Unprintable:
+    def __repr__(self) -> str:
+        raise AttributeError
+
+
 @pytest.mark.parametrize(
-    "where", [True, False, "id = 1", 7, pytest.param(10**5000, id="long"), object(), lambda row: True, {"id": 1}, []]
+    "where",
+    [
+        *(True, False, "id = 1", 7, pytest.param(10**5000, id="long"), object(), lambda row: True, {"id": 1}, []),
+        *(pytest.param(Unprintable(), id="unprintable"), pytest.param({"id": Unprintable()}, id="unprintable value")),
+    ],
 )
 def test_what_is_no_predicate_is_told_what_is(where: Any) -> None:
     with pytest.raises(ExpressionError, match="is not a predicate") as caught:
