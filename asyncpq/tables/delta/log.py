@@ -444,17 +444,19 @@ def _lacks_text(adds: pa.ChunkedArray) -> bool:
     return any(chunk.field("stats").filter(chunk.is_valid()).null_count for chunk in adds.chunks)
 
 
-def _adds(table: pa.Table, parsed: pa.ChunkedArray | None) -> tuple[pa.Array, pa.Array | None]:
+def _adds(table: pa.Table, parsed: pa.ChunkedArray | None) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
     """Return the ``add`` actions of a checkpoint's rows, and of ``parsed``, the column ``add`` with ``stats_parsed``,
-    those of the same rows. The rows of other actions are null, and a few bytes stand for any number of them."""
+    those of the same rows. The rows of other actions are null, and a few bytes stand for any number of them. The chunks
+    stay as they are: one array may be too small for the statistics of all files."""
     if "add" not in table.column_names:
-        return pa.array([], pa.struct([])), None
-    adds = table["add"].combine_chunks()
-    is_add = adds.is_valid()
-    return adds.filter(is_add), None if parsed is None else parsed.combine_chunks().filter(is_add)
+        return pa.chunked_array([], pa.struct([])), None
+    adds = table["add"]
+    return adds.drop_null(), None if parsed is None else parsed.filter(adds.is_valid())
 
 
-def _checkpoint_actions(table: pa.Table, adds: pa.Array, stats: pa.Array | None) -> Iterator[dict[str, Any]]:
+def _checkpoint_actions(
+    table: pa.Table, adds: pa.ChunkedArray, stats: pa.ChunkedArray | None
+) -> Iterator[dict[str, Any]]:
     """Convert a checkpoint's rows to actions. Each row has one column that is not null: the action. ``adds`` and
     ``stats``, used for rows without JSON statistics, are the result of :func:`_adds`."""
     for name in ("protocol", "metaData", "sidecar"):

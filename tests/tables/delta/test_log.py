@@ -303,6 +303,13 @@ async def test_rows_of_a_checkpoint_without_a_file_take_no_time(writer: DeltaWri
     assert [action["add"]["path"] for action in actions] == ["f.parquet"]
 
 
+def test_statistics_of_a_checkpoint_may_have_more_bytes_than_one_array() -> None:
+    """2 GiB, which 33 chunks of one value in memory stand for."""
+    chunk = pa.array([{"path": "f.parquet", "stats": "x" * (1 << 26)}])
+    adds, _ = _adds(pa.table({"add": pa.chunked_array([chunk] * 33)}), None)
+    assert len(adds) == 33
+
+
 async def test_errors_do_not_repeat_a_huge_action(writer: DeltaWriter) -> None:
     writer.commit(protocol(), metadata(ID), {"add": {"path": "f", "partitionValues": "x" * 100_000}})
     with pytest.raises(CorruptFileError, match="malformed action") as caught:
