@@ -156,12 +156,22 @@ def cannot_listen(server: ServerConfiguration) -> InvalidOptionError:
     )
 
 
-def require_free_address(server: ServerConfiguration) -> None:
-    """Raise InvalidOptionError if the service's address is not free."""
+def address_of(server: ServerConfiguration) -> tuple[socket.AddressFamily, Any]:
+    """Return the address that the service listens at, of all interfaces if ``host`` is empty, as in uvicorn. Raises
+    InvalidOptionError if the host has none."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
-            server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            server.host or None, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+    except (OSError, UnicodeError) as error:  # of a name whose parts are empty or too long
+        raise cannot_listen(server) from error
+    return family, address
+
+
+def require_free_address(server: ServerConfiguration) -> None:
+    """Raise InvalidOptionError if the service's address is not free."""
+    family, address = address_of(server)
+    try:
         socket.create_server(address, family=family).close()
     except OSError as error:
         raise cannot_listen(server) from error

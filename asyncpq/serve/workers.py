@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.serve.configuration import Configuration, load_configuration
-from asyncpq.serve.server import END_S, cannot_listen, run
+from asyncpq.serve.server import END_S, address_of, cannot_listen, run
 
 MOST: Final = 64
 WRONG: Final = 2  # exit code of a process that was configured wrongly
@@ -65,17 +65,15 @@ def _sockets(configuration: Configuration, number: int) -> list[socket.socket]:
     """Return one bound socket for each worker, or one that all share where the system does not balance."""
     server, made = configuration.server, []
     port = server.port
+    family, address = address_of(server)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            server.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
         for _ in range(number if sys.platform == "linux" else 1):
-            bound = socket.socket(family, kind, protocol)
+            bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             made.append(bound)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if port == server.port and len(made) == 1:
                 # once without sharing: the port may be another program's, even one of this user that would share it
-                with socket.socket(family, kind, protocol) as alone:
+                with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as alone:
                     alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     alone.bind(address)
             if sys.platform == "linux":

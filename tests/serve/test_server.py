@@ -20,7 +20,8 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.serve import Service
+from asyncpq.errors import InvalidOptionError
+from asyncpq.serve import Service, workers
 from asyncpq.serve import server as server_module
 from asyncpq.serve.access import token_digest
 from asyncpq.serve.configuration import Configuration, ServerConfiguration
@@ -307,3 +308,16 @@ async def test_the_port_stays_open_while_readyz_says_no(
         assert seconds == unready_s
         end(*arguments)
         assert running.ended
+
+
+def test_no_host_is_all_interfaces_and_a_wrong_one_is_told() -> None:
+    server_module.require_free_address(ServerConfiguration(host="", port=0))
+    (bound,) = workers._sockets(Configuration(server=ServerConfiguration(host="", port=0)), 1)
+    with bound:
+        assert bound.proto == socket.IPPROTO_TCP  # else asyncio sets no TCP_NODELAY
+        bound.listen()
+        with pytest.raises(InvalidOptionError, match="the service cannot listen at , port"):
+            server_module.require_free_address(ServerConfiguration(host="", port=bound.getsockname()[1]))
+    for host in ("a..b", "a" * 70 + ".b"):
+        with pytest.raises(InvalidOptionError, match="the service cannot listen at a"):
+            server_module.require_free_address(ServerConfiguration(host=host, port=0))
