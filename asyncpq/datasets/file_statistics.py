@@ -299,8 +299,8 @@ class FileStatistics:
         """Drop the statistics of all files that are not among ``files``."""
         urls = set(urls_of(files))
         if len(self._num_rows) > len(urls):
-            self._num_rows = {url: count for url, count in self._num_rows.items() if url in urls}
             self._counted = {url: version for url, version in self._counted.items() if url in urls}
+            self._num_rows = {url: count for url, count in self._num_rows.items() if url in urls}
         for name, found in self._learnt.items():
             if len(found) > len(urls):
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
@@ -475,11 +475,12 @@ class FileStatistics:
 
     def learn_num_rows(self, opened: OpenedFile) -> int:
         """Remember and return how many rows the file has."""
-        version = opened.version
+        version, url = opened.version, opened.file.url
         num_rows = version.metadata.num_rows
         if version.can_validate:
-            self._counted[opened.file.url] = version.validator
-            self._num_rows[opened.file.url] = num_rows
+            self._counted.pop(url, None)  # another thread must not take the number for that of another version
+            self._num_rows[url] = num_rows
+            self._counted[url] = version.validator
         return num_rows
 
     def num_rows_of(self, file: DataFile) -> int | None:
@@ -490,7 +491,12 @@ class FileStatistics:
         if file.immutable and file.num_rows is not None:
             return file.num_rows
         counted = self._counted.get(file.url)
-        return None if counted is None or not _is_current(file, counted) else self._num_rows[file.url]
+        if counted is None or not _is_current(file, counted):
+            return None
+        num_rows = self._num_rows.get(file.url)
+        return (
+            num_rows if self._counted.get(file.url) is counted else None
+        )  # else another version was counted meanwhile
 
     def count_known(self, files: Sequence[DataFile], numbers: Sequence[int]) -> tuple[list[int], int]:
         """Return the numbers of those files, among the given ones, whose rows are not known, and how many rows the

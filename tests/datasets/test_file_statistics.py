@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -181,3 +183,47 @@ async def test_files_that_are_ruled_out_keep_no_zones(tmp_path: Path) -> None:
         assert (await dataset.lookup({"id": 55})).num_rows == 1
         assert dataset.metrics.files_opened == 20
         assert sum(isinstance(value, Zones) for value in gc.get_objects()) - before < 10
+
+
+class Watched(dict[str, Any]):
+    """A dict that calls ``seen`` after each change, and ``found`` once, after an item was looked up, as if another
+    thread had its turn then."""
+
+    seen: Callable[[], object] = staticmethod(lambda: None)
+    found: Callable[[], object] = staticmethod(lambda: None)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.seen()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = super().get(key, default)
+        found, self.found = self.found, lambda: None
+        found()
+        return value
+
+
+def test_numbers_of_rows_are_those_of_their_version_in_other_threads() -> None:
+    def counted(version: Validator, num_rows: int) -> Any:
+        metadata = SimpleNamespace(num_rows=num_rows)
+        versioned = SimpleNamespace(validator=version, metadata=metadata, can_validate=True)
+        return SimpleNamespace(file=DataFile(url="a"), version=versioned)
+
+    old, new = Validator(9, etag='"1"'), Validator(9, etag='"2"')
+    known = FileStatistics()
+    known._counted, known._num_rows = versions, numbers = Watched(), Watched()
+    seen: list[tuple[int | None, int | None]] = []
+
+    def look() -> None:
+        seen.append(
+            (known.num_rows_of(DataFile(url="a", validator=old)), known.num_rows_of(DataFile(url="a", validator=new)))
+        )
+
+    versions.seen = numbers.seen = look
+    known.learn_num_rows(counted(old, 10))
+    known.learn_num_rows(counted(new, 20))
+    assert {pair for pair in seen if pair != (None, None)} == {(10, None), (None, 20)}
+    versions.found = lambda: known.learn_num_rows(counted(old, 10))
+    assert known.num_rows_of(DataFile(url="a", validator=new)) in (None, 20)
+    look()
+    assert seen[-1] == (10, None)
