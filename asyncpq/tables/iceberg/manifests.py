@@ -73,7 +73,6 @@ _MICROS_PER_HOUR: Final = 3_600_000_000
 #: 2**31 hours are at most the first, those before -(2**31) hours at least the second.
 _LAST_HOUR: Final = (2**63 - 1) // _MICROS_PER_HOUR - 2**32
 _FIRST_HOUR: Final = -(2**63) // _MICROS_PER_HOUR + 2**32
-#: Of a larger width, Java's sum of remainder and width wraps: an int may then be in any partition.
 #: The day in whose partition ClickHouse 26.9 puts all later ones, too: 2149-06-06.
 _LAST_DAY: Final = 2**16 - 1
 _LAST_OF_A_DAY: Final = dt.timedelta(days=1, microseconds=-1)
@@ -83,6 +82,7 @@ _LATER: Final = (
     predicates.BoundGreaterThan,
     predicates.BoundGreaterThanOrEqual,
 )
+#: Of a larger width, Java's sum of remainder and width wraps: an int may then be in any partition.
 _MAX_ORDERED_WIDTH: Final = 2**30
 
 
