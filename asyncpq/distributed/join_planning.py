@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset, state_of
-from asyncpq.datasets.dataset_files import DatasetFiles, DatasetState
+from asyncpq.datasets.dataset_files import FILES_A_STEP, DatasetFiles, DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import GivenFiles
@@ -70,7 +70,7 @@ from asyncpq.objects.runtime import runtime_of
 from asyncpq.opening.keywords import TargetKeywords, check_keywords
 from asyncpq.options import MIB, LimitOptions, RequestOptions, one_of, require_whole
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.request import ScanRequest, column_names, names_alone
+from asyncpq.scan.request import ScanRequest, column_names, names_alone, predicate_steps
 from asyncpq.session import Session
 from asyncpq.storage.urls import absolute, split_url
 from asyncpq.typing import DatasetTarget, IndexChoice
@@ -368,7 +368,9 @@ class DatasetJoin:
         with refresh_hint(self._is_snapshot), operation:
             asked = request if asks_index else request._replace(where=None, prune=None)
             found = await state.source.files(asked, operation)
-            numbers = state.known.search(found.files, request.simple_pruning, state.columns.schema)()
+            search = state.known.search(found.files, request.simple_pruning, state.columns.schema)
+            steps = predicate_steps(request.where) + len(found.files) // FILES_A_STEP
+            numbers = await state.runtime.off_loop(search, steps)
             files = [found.files[number] for number in numbers]
             step = max(1, len(files) // _SAMPLED)
             # other files each time: those of an earlier sample are cached, and would stand for files that are not

@@ -6,7 +6,8 @@ import asyncio
 import math
 import pickle
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq.datasets.file_statistics import FileStatistics
 from asyncpq.datasets.model import DataFile, IndexEntry, View
-from asyncpq.distributed import DatasetJoin, FoundFiles, JoinKey, JoinTask, close_workers, plan_join
+from asyncpq.distributed import DatasetJoin, FoundFiles, JoinKey, JoinTask, close_workers, join_planning, plan_join
 from asyncpq.distributed.join_planning import can_ship
 from asyncpq.distributed.join_tasks import KeyPredicate
 from asyncpq.distributed.scan_planning import scan_of
@@ -35,6 +37,7 @@ from asyncpq.errors import (
 from asyncpq.expressions import col
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.objects.prices import Prices
+from asyncpq.objects.runtime import INLINE_STEPS
 from asyncpq.options import LimitOptions, RequestOptions
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.storage.base import Validator
@@ -299,6 +302,25 @@ async def test_bounds_of_too_many_keys_rule_out_files(tmp_path: Path) -> None:
         assert found is not None
         assert [file.url[-9:] for file in (await found.matching()).files] == ["1.parquet", "2.parquet"]
         assert await join.find(None) is None
+
+
+async def test_many_files_are_searched_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search parses the statistics of a large Delta table."""
+    pq.write_table(pa.table({"id": range(10)}), tmp_path / "0.parquet")
+    searched_in: list[threading.Thread] = []
+
+    def search(self: FileStatistics, files: Any, *_: object) -> Callable[[], Sequence[int]]:
+        return lambda: searched_in.append(threading.current_thread()) or range(len(files))
+
+    monkeypatch.setattr(FileStatistics, "search", search)
+    monkeypatch.setattr(join_planning, "FILES_A_STEP", 1 / INLINE_STEPS / 2)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(f"{tmp_path}/")
+        key = JoinKey(name="id", stored=pa.int64(), candidates=(0,), place=0, type=pa.int64())
+        scan = await scan_of(dataset, ["id"])
+        join = DatasetJoin(state=dataset._state, scan=scan, keys=(key,), target=f"{tmp_path}/")
+        assert await join.find([pa.array([3], pa.int64())]) is not None
+    assert searched_in[0] is not threading.main_thread()
 
 
 async def test_the_cost_of_a_key_is_measured(lake: str) -> None:
