@@ -247,7 +247,7 @@ def test_named_tuples_with_other_bases_are_refused() -> None:
 
 @pytest.mark.parametrize("few", [0, 10])
 def test_lazy_records_are_a_sequence(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_FEW", few)
+    monkeypatch.setattr(records, "MOST_KEPT", few)
     lazy = LazyRecords([1, 2, 3], str)
     assert list(lazy) == ["1", "2", "3"]
     assert (lazy[0], lazy[-1], len(lazy), "2" in lazy) == ("1", "3", 3, True)
