@@ -310,7 +310,11 @@ async def test_many_files_are_searched_in_a_thread(tmp_path: Path, monkeypatch: 
     searched_in: list[threading.Thread] = []
 
     def search(self: FileStatistics, files: Any, *_: object) -> Callable[[], Sequence[int]]:
-        return lambda: searched_in.append(threading.current_thread()) or range(len(files))
+        def found() -> Sequence[int]:
+            searched_in.append(threading.current_thread())
+            return range(len(files))
+
+        return found
 
     monkeypatch.setattr(FileStatistics, "search", search)
     monkeypatch.setattr(join_planning, "FILES_A_STEP", 1 / INLINE_STEPS / 2)
