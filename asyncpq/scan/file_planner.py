@@ -156,7 +156,8 @@ class ScanPlanner:
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics, since, self.asked = self.source, self.metrics, self.asked, math.inf
-        self.request = await self.request.parsed(source.runtime)
+        if self.request.unparsed is not None:
+            self.request = await self.request.parsed(source.runtime)
         began = min(since, time.monotonic())
         if self.version is None:
             self.version = await source.version(RequestContext(metrics, scan))

@@ -257,9 +257,8 @@ class ScanRequest(NamedTuple):
     bound: BoundPredicate | None = None
 
     async def parsed(self, runtime: Runtime) -> ScanRequest:
-        """Return the request with its ``unparsed`` predicate, which is converted in a thread."""
-        if self.unparsed is None:
-            return self
+        """Return the request with its ``unparsed`` predicate, which must not be None and is converted in a thread."""
+        assert self.unparsed is not None
         return self._replace(unparsed=None)._replace(**await runtime.in_thread(self.unparsed))
 
     @property
