@@ -199,7 +199,7 @@ class EngineAtom:
             return project.to_table(use_threads=False).column(0)
         except pa.ArrowException as error:
             types = [self._types[name] for name in self._names]
-            if _tests_nan(self.expr):
+            if tests_nan(self.expr):
                 raise PredicateTypeError(
                     f"the test for NaN needs a column of floats, but the column has the type {types[0]}",
                     column=self._names[0],
@@ -219,7 +219,7 @@ class EngineAtom:
 _NO_KERNEL = r"Function '(?:equal|not_equal|less|greater)(?:_equal)?' has no kernel .*\((\w+), (\w+)\)$"
 
 
-def _tests_nan(expr: tree.Atom) -> bool:
+def tests_nan(expr: tree.Atom) -> bool:
     """Return whether ``expr`` is the comparison of :func:`asyncpq.expressions.tree.is_nan`."""
     return isinstance(expr, tree.Comparison) and expr.op == "<=" and expr.value == math.inf
 
@@ -248,7 +248,7 @@ def _hint(expr: tree.Atom, types: Sequence[pa.DataType]) -> str:
         if pa.types.is_nested(type_):
             return _NULLS.format("lists and maps")
         if pa.types.is_float16(type_):
-            return _NULLS.format(str(type_))
+            return "Of columns of halffloat only is_null(), is_valid() and is_nan() can be asked."
         if isinstance(type_, pa.BaseExtensionType) and not isinstance(type_, pa.UuidType):
             return _NULLS.format(str(type_))
     if len(types) > 1:

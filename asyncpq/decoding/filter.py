@@ -27,6 +27,7 @@ from asyncpq.decoding.expression_engine import (
     Kernel,
     any_element,
     in_slices,
+    tests_nan,
     text_kernel,
     words_kernel,
 )
@@ -255,6 +256,8 @@ class _Compiler:
             if isinstance(near, bool):
                 result = plain_scalar(near, pa.bool_())
                 return _on_values(column, lambda values: pc.if_else(pc.is_valid(values), result, _NULL))
+            if near is None and tests_nan(expr) and pa.types.is_float16(type_):  # pyarrow has this test, no comparison
+                return _on_values(column, lambda values: pc.invert(pc.is_nan(values)))
             if near is None:
                 _refuse_uuid(expr.value, column)
                 return self._engine(expr)

@@ -218,7 +218,7 @@ def test_inside_lists_and_maps(name: str) -> None:
         (col("a") == "x", "Give the literal the column's type"),
         (col("st") == 1, 'Name leaves of the struct: col("st.f"), col("st.g").'),
         (col("l") == 1, "lists only has(value), is_null() and is_valid()"),
-        (col("h") == 1.0, "halffloat only is_null() and is_valid()"),
+        (col("h") == 1.0, "halffloat only is_null(), is_valid() and is_nan()"),
         (col("v") == 1, "Give the literal the column's type"),
         (col("z") == dt.datetime(2024, 1, 1), "Give the datetime a tzinfo"),
         (KeyIn("z", (dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2))), "Give the datetime a tzinfo"),

@@ -172,6 +172,18 @@ def test_float16_is_never_compared(where: Expression, statistics: bool) -> None:
     assert ask(written, lambda file: file.count(col("x").is_null(nan_is_null=True))) == 2
 
 
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("values", [[MINUS_NAN, 1.0, None], [NAN, NAN], [1.0, math.inf], [None, None], []], ids=str)
+def test_float16_may_be_nan(values: list[float | None], statistics: bool) -> None:
+    table = pa.table({"x": pa.array(values, pa.float16())})
+    written = _file(table, 3, nan_counts=False, write_statistics=statistics)
+    for where in (pc.field("x").is_nan(), ~pc.field("x").is_nan(), pc.field("x").is_nan() | pc.field("x").is_null()):
+        wanted = table.filter(where).num_rows
+        assert ask(written, lambda file, where=where: file.count(where)) == wanted
+        assert ask(written, lambda file, where=where: file.read(where=where)).num_rows == wanted
+    assert ask(written, lambda file: file.count("isnan(x)")) == table.filter(pc.field("x").is_nan()).num_rows
+
+
 async def test_an_index_finds_the_nans_of_a_list(tmp_path: Any) -> None:
     table = pa.table({"x": [*NANS, *NUMBERS, None] * 3, "row": range(3 * (len(NANS) + len(NUMBERS) + 1))})
     (tmp_path / "lake").mkdir()
