@@ -24,7 +24,7 @@ MAX_TUPLES: Final = 256  # keys of several columns
 MAX_TUPLE_VALUES: Final = 1024  # of all keys of several columns: each file of a dataset is compared with each of them
 MAX_KEY_COLUMNS: Final = 32
 MAX_VALUES: Final = 1 << 14  # lists, objects, members and escaped characters of a JSON body, beside the keys
-_MOST_DIGITS: Final = 20  # of whole numbers that are written with a point or an exponent
+_MOST_DIGITS: Final = 20  # of whole numbers that are written anew, without a point, an exponent or a minus of zero
 _COUNTED_BYTES: Final = 64 << 10  # of a body at once, since Python's lock is held while they are counted
 MAX_PARAMETERS: Final = 64  # of a query string, beside the keys
 _ACCEPT_RANGES: Final = 64  # media ranges of a header Accept that count
@@ -76,13 +76,13 @@ class _Number(str):
 
 
 def _number(text: str) -> _Number:
-    """Return a number with a point or an exponent; a whole one as its digits: 1.0 is an integer in JSON Schema."""
+    """Return a number; a whole one as its digits: 1.0 and -0 are integers in JSON Schema, also of unsigned columns."""
     try:
         value = Decimal(text)
     except ArithmeticError:  # an exponent of 19 digits
         return _Number(text)
-    is_whole = value.adjusted() < _MOST_DIGITS and value == value.to_integral_value()
-    return _Number(f"{value:.0f}" if is_whole else text)  # "-0" for -0.0
+    is_whole = not value or (value.adjusted() < _MOST_DIGITS and value == value.to_integral_value())
+    return _Number(f"{value or 0:.0f}" if is_whole else text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,7 +195,7 @@ def from_body(verb: str, body: bytes, limits: Limits) -> RowsRequest:
     if _has_more_values(body, MAX_VALUES + 4 * limits.keys):
         raise _wrong("the body has too many values", hint=f"Send at most {limits.keys} keys in one request.")
     try:
-        document = json.loads(body, parse_int=_Number, parse_float=_number, parse_constant=_Number)
+        document = json.loads(body, parse_int=_number, parse_float=_number, parse_constant=_Number)
     except (ValueError, RecursionError) as error:
         raise _wrong(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):

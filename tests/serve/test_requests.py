@@ -46,7 +46,13 @@ def test_a_whole_number_is_a_key_of_integers_however_it_is_written(text: str, ke
     request = from_body("lookup", body.encode(), Limits())
     keys = request.typed_keys(SCHEMA, Limits())
     assert (plain(keys)["id"], request.limit) == ([key], 3)
-    assert repr(plain(keys)["limit"]) == repr([float(text)])
+    assert repr(plain(keys)["limit"]) == repr([float(text) + 0.0])
+
+
+@pytest.mark.parametrize("text", ["0", "-0", "-0.0", "0e99", "-0e-99"])
+def test_a_zero_is_a_key_of_unsigned_integers_however_it_is_written(text: str) -> None:
+    request = from_body("lookup", f'{{"keys": {{"id": {text}}}}}'.encode(), Limits())
+    assert plain(request.typed_keys(pa.schema([("id", pa.uint8())]), Limits())) == {"id": [0]}
 
 
 @pytest.mark.parametrize(
