@@ -3,6 +3,7 @@ are text, from a command line or a url, to values of their columns' types."""
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final
@@ -131,8 +132,9 @@ def _value(text: str, kind: pa.DataType) -> Any:
     if str(kind).startswith(("binary", "large_binary", "fixed_size_binary")):  # a view, too
         return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
     if pa.types.is_floating(kind):
-        # As the column has it: 0.1 of a float32 is not 0.1.
-        return float(text) if pa.types.is_float64(kind) else pa.scalar(float(text), kind).as_py()
+        number = float(text)
+        narrow = pa.scalar(number, kind).as_py()  # as the column has it: 0.1 of a float32 is not 0.1
+        return number if math.isinf(narrow) else narrow  # a number that is too large for the column is no infinity
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return _instant(text, kind)
     if pa.types.is_time(kind):  # Arrow casts no text to times of day

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import tracemalloc
 import uuid
 from decimal import Decimal
@@ -109,6 +110,8 @@ SCHEMA = pa.schema(
         ("at", "2024-02-29T12:00:00", dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)),
         ("uuid", str(uuid.UUID(int=1)), uuid.UUID(int=1)),
         ("ratio", "0.1", pa.scalar(0.1, pa.float32()).as_py()),
+        ("ratio", "-1e39", -1e39),  # as lookup takes it: no float32 equals it, -inf included
+        ("ratio", "-inf", -math.inf),
     ],
 )
 def test_text_becomes_a_value_of_the_column(name: str, text: str, value: Any) -> None:
