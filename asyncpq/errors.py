@@ -370,15 +370,6 @@ def many_files(url: str) -> str:
     )
 
 
-def stray_file(folder: str, url: str) -> str:
-    """Return the hint for a file at ``url`` that is not Parquet, found in a dataset of all files below ``folder``."""
-    skip = 'pass on_bad_file="skip" to leave out files that are not Parquet.'
-    if url.lower().endswith((".parquet", ".parq", ".pq")):
-        damaged = "The file is damaged or cut off; "
-        return damaged + Hint(skip, "a pattern of the others leaves it out.")
-    return f'Name the files by a pattern, such as "{folder}**/*.parquet"' + Hint(f", or {skip}", ".")
-
-
 #: Hint of the error for local files that cannot be written while an index is built.
 LOCAL_FILES: Final = "Free disk space, or set " + Hint(
     "BuildOptions.folder to another folder for local files.", "TMPDIR to another folder for local files."

@@ -61,8 +61,10 @@ def _hinting_at_many(url: str) -> Iterator[None]:
             error.hint = many_files(url)
         raise
     except NotParquetError as error:
-        if url.endswith("/"):  # a folder's marker
-            error.hint = many_files(url)
+        from asyncpq.datasets.table_markers import not_parquet_hint
+
+        # A url that ends in a slash is that of a folder's marker.
+        error.hint = many_files(url) if url.endswith("/") else not_parquet_hint(safe_url(url)) or error.hint
         raise
 
 

@@ -468,6 +468,8 @@ def _nothing(target: Target, hidden: bool, uncommitted: bool) -> ObjectNotFoundE
     if uncommitted:
         message = "the files at the dataset's url were written by asyncpq and never committed, or lack their index"
         hint = "Write them again" + Hint('; or pass format="parquet" to read every file that is there.', ".")
+    elif target.url.startswith("ducklake:"):  # as the command line names such a table
+        hint = 'Pass asyncpq.DuckLakeTable(catalog, "schema.table").'
     elif target.pattern is not None:
         message = "no file matches the pattern"
         hint = "A pattern names files; one that ends in a slash means all files in the folders that it matches."

@@ -17,6 +17,7 @@ import pyarrow as pa
 from asyncpq.datasets.column_matching import has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.datasets.providers import FileSet, RuntimeReader
+from asyncpq.datasets.table_markers import not_parquet_hint
 from asyncpq.decoding.field_types import FileTypes, check_arrow_schema, file_schema, share_types
 from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import (
@@ -30,7 +31,6 @@ from asyncpq.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
     RowIndexError,
-    stray_file,
 )
 from asyncpq.events import Operation
 from asyncpq.objects.object_read import ObjectRead
@@ -450,8 +450,8 @@ class Opener:
                         raise
                     part.restarts()
         except (*_BAD_FILE, ObjectChangedError) as error:
-            if isinstance(error, NotParquetError) and self.prefix is not None:
-                error.hint = stray_file(self.prefix, part.url)
+            if isinstance(error, NotParquetError):
+                error.hint = not_parquet_hint(part.url, self.prefix) or error.hint
             if isinstance(error, ObjectNotFoundError) and self.by_index:
                 error.hint = GONE_SINCE
             if self.skip is None or not self.leaves_out(error):

@@ -84,6 +84,31 @@ class FoundTable:
         return InvalidOptionError(message, url=target, hint=hint, table_format=name if self.is_whole else None)
 
 
+def not_parquet_hint(url: str, folder: str | None = None) -> str | None:
+    """Return the hint for an object at ``url`` that is not Parquet; None if the error's own hint says enough.
+
+    ``folder``: url of the dataset whose files are all those below it; None for another dataset, or a single file.
+    """
+    if url.endswith(ICEBERG_METADATA):
+        what = "It is the metadata of an Iceberg table: "
+        reads = 'Session.open_dataset reads the table by this url with format="iceberg".'
+        return what + Hint(reads, "name the table's folder.")
+    if "/_delta_log/" in f"/{url}":
+        what = "It belongs to the log of a Delta table: "
+        reads = 'Session.open_dataset reads the table by the folder that has _delta_log, with format="delta".'
+        return what + Hint(reads, "name the folder that has _delta_log.")
+    if folder is None or folder == f"{url}/":
+        return None
+    skip = 'pass on_bad_file="skip" to leave out files that are not Parquet.'
+    if url.lower().endswith((".parquet", ".parq", ".pq")):
+        return "The file is damaged or cut off; " + Hint(skip, "a pattern of the others leaves it out.")
+    pattern = f'Name the files by a pattern, such as "{folder}**/*.parquet"' + Hint(f", or {skip}", ".")
+    if url != f"{folder}latest":
+        return pattern
+    index = Hint(f'open the files that it indexes with index="{folder}". ', f"name its files, and --index {folder}. ")
+    return "If the folder is an index, " + index + pattern
+
+
 def find_table(folder: str, listed: Iterable[str], files: Sequence[str], *, whole: bool) -> FoundTable | None:
     """Return the first table, by url, that has some of ``files``; None if there is none.
 

@@ -420,6 +420,51 @@ async def test_a_stray_file_below_a_prefix(server: ObjectServer, lake: Path, whe
         assert await (await session.open_dataset(prefix, on_bad_file="skip")).count() == 4
 
 
+@pytest.mark.parametrize("scheme", ["local", "s3", "http"])
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("t/metadata/00001-a.metadata.json", 'with format="iceberg"'),
+        ("t/metadata/v1.metadata.json.gz", 'with format="iceberg"'),
+        ("t/_delta_log/00000000000000000000.json", 'has _delta_log, with format="delta"'),
+        ("trips.csv", "Check that the url names a Parquet file"),
+    ],
+)
+async def test_a_file_that_is_not_parquet_by_its_url(
+    server: ObjectServer, tmp_path: Path, scheme: str, key: str, hint: str
+) -> None:
+    server.put(f"bucket/{key}", b"no Parquet at all")
+    (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / key).write_bytes(b"no Parquet at all")
+    url = {"local": str(tmp_path), "s3": "s3://bucket", "http": f"{server.endpoint}/bucket"}[scheme] + f"/{key}"
+    for target, dataset in ((url, False), (url, True), ([url], True)):
+        error, _ = await failure(target, server.storage_options if scheme == "s3" else None, dataset=dataset)
+        assert isinstance(error, asyncpq.NotParquetError)
+        assert hint in (error.hint or "")
+        assert "pattern" not in (error.hint or "")
+
+
+async def test_the_log_of_a_delta_table_as_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / "00000000000000000000.json").write_bytes(b"no Parquet at all")
+    error, _ = await failure(f"{tmp_path}/_delta_log/", dataset=True)
+    assert (error.hint or "").endswith('by the folder that has _delta_log, with format="delta".')
+
+
+async def test_an_index_as_a_dataset(lake: Path, tmp_path: Path) -> None:
+    async with asyncpq.Session() as session:
+        await session.build_index(f"{lake}/", [Keys("id")], at=f"{tmp_path}/index/")
+    error, _ = await failure(f"{tmp_path}/index/", dataset=True)
+    assert isinstance(error, asyncpq.NotParquetError)
+    assert f'open the files that it indexes with index="{tmp_path}/index/". Name' in (error.hint or "")
+
+
+async def test_the_command_lines_name_of_a_ducklake_table() -> None:
+    error, _ = await failure("ducklake:lake.db#trips", dataset=True)
+    assert isinstance(error, asyncpq.ObjectNotFoundError)
+    assert error.hint == 'Pass asyncpq.DuckLakeTable(catalog, "schema.table").'
+
+
 async def test_a_damaged_file_is_none_that_strayed(lake: Path) -> None:
     (lake / "b.parquet").write_bytes(DATA[:-4])
     for target in (lake, f"{lake}/*.parquet", [f"{lake}/b.parquet"]):
