@@ -661,12 +661,15 @@ def filter_bound(facts: Facts, model: ReadModel) -> Iterator[Cause]:
 
 def python(facts: Facts, model: ReadModel) -> Iterator[Cause]:
     """Yield a cause if Python took far longer than the work of the read explains, as in a process's first read."""
+    loads = facts.modules_loaded > 0
+    modules = (
+        f"Modules of Python loaded after the opening: {facts.modules_loaded:,}; a process's first read loads many. "
+    )
     yield from model.cause(
         "busy-python",
-        "Python was busy with other things, such as loading modules",
+        f"Python was busy with other things{', such as loading modules' if loads else ''}",
         f"{seconds_text(model.unexplained_s)} of {seconds_text(model.now_s)} are not explained by the read's pages and "
-        f"files. Modules of Python loaded after the opening: {facts.modules_loaded:,}; a process's first read loads "
-        "many. Which other tasks, threads and programs took the processor is not measured.",
+        f"files. {modules if loads else ''}Which other tasks, threads and programs took the processor is not measured.",
         "Keep the process and its session for the next reads (asyncpq why --warm shows the second one), and the "
         "event loop free.",
         Without(saves=(0.0, 0, 0), more_s=model.unexplained_s),
