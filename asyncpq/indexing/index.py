@@ -278,7 +278,7 @@ class Index(EnteredAsync):
         Raises:
             StoreError: a store failed. Errors in the index are in the result, not raised.
         """
-        most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
+        most, num_rows = whole_number("sample", sample, 1) or 1, whole_number("rows", rows, 0) or 0
 
         def sample_of(count: int, most: int) -> list[int]:
             return sorted(random.sample(range(count), min(most, count)))

@@ -260,7 +260,7 @@ def _check_key_columns(keys: Mapping[str, object]) -> None:
 
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise _wrong("limit must be a whole number")
+        raise _wrong("limit must be a whole number of at least 0")
     return int(text)
 
 

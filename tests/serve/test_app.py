@@ -147,7 +147,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/v1/trips/lookup?id=1&columns=id,id", None, 400, "twice"),
     ("GET", "/v1/trips/lookup?id=1&id=2&user=u1", None, 400, "equal lengths"),
     ("GET", "/v1/trips/lookup?id=1&format=xml", None, 400, "format must be"),
-    ("GET", "/v1/trips/lookup?id=1&limit=-1", None, 400, "whole number"),
+    ("GET", "/v1/trips/lookup?id=1&limit=-1", None, 400, "a whole number of at least 0"),
     ("GET", "/v1/trips/lookup?id=1&limit=9999999", None, 400, "may be at most 1000000"),
     ("GET", "/v1/trips/lookup?id=" + "&id=".join(map(str, range(1001))), None, 400, "at most 1000 are allowed"),
     ("POST", "/v1/trips/lookup", {"keys": {"id": list(range(257)), "user": ["u"] * 257}}, 400, "at most 256 are"),

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import asyncpq
 from asyncpq.indexing import MemoryBackend
@@ -32,6 +33,8 @@ async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
                 await _store(backend, index, table.slice(1))
                 found = await index.verify(sample=WHOLE_SAMPLE, rows=WHOLE_SAMPLE)
                 assert found.problems, KINDS[kind]
+            with pytest.raises(asyncpq.InvalidOptionError, match="sample=0: must be a whole number of at least 1"):
+                await index.verify(sample=0)  # no file proves nothing
             await backend.delete("segments", [segment.name])
             assert any("is missing" in problem for problem in (await index.verify()).problems)
 
