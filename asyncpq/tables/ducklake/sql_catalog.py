@@ -204,7 +204,7 @@ class SqlCatalog:
             raise StoreError(
                 f"the catalog's database failed ({_first_line(error)})",
                 url=self.shown,
-                hint="Check that the database runs, and that its user may read the catalog.",
+                hint="Check that the database runs and is the catalog of a DuckLake, and that its user may read it.",
             ) from error
 
     def _snapshot(

@@ -53,7 +53,7 @@ async def test_no_catalog(tmp_path: Path) -> None:
             await session.open_dataset(DuckLakeTable(f"sqlite:///{tmp_path}/none.sqlite", "t"))
         assert os.listdir(tmp_path) == []
         (tmp_path / "empty.sqlite").touch()
-        with pytest.raises(asyncpq.StoreError, match="ducklake_metadata"):
+        with pytest.raises(asyncpq.StoreError, match=r"ducklake_metadata.*is the catalog of a DuckLake"):
             await session.open_dataset(DuckLakeTable(f"sqlite:///{tmp_path}/empty.sqlite", "t"))
         with pytest.raises(asyncpq.StoreError) as caught:
             await session.open_dataset(DuckLakeTable("postgresql+psycopg://u:secret@127.0.0.1:1/d", "t"))
