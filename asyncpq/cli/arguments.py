@@ -254,5 +254,9 @@ def parse_keys(texts: Sequence[str], schema: pa.Schema) -> dict[str, Any]:
         try:
             values.setdefault(name, []).append(key_value(name, value, schema))
         except InvalidOptionError as error:
-            raise InvalidOptionError(f"--key {text}: {error.message}") from error
+            hint = f"Write --key {name}{value}." if value.startswith("=") else None
+            if "," in value:
+                several = " ".join(f"--key {name}={part.strip()}" for part in value.split(",")[:2])
+                hint = f"Repeat the option for each value: {several}"
+            raise InvalidOptionError(f"--key {text}: {error.message}", hint=hint) from error
     return {name: several if len(several) > 1 else several[0] for name, several in values.items()}

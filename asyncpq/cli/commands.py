@@ -163,6 +163,8 @@ def _meant(error: Any) -> str | None:
     known = {*getattr(command, "commands", ()), *_COMMANDS}
     close = next(iter(difflib.get_close_matches(named[1], known, n=1)), "")  # also of mistyped words of other tools
     meant = _COMMANDS.get(close)
+    if "inspect" in getattr(command, "commands", ()) and re.search(r"[./]", named[1]):  # a url, where a command stands
+        return f"{named[0]}. Name the command before the url, such as: asyncpq inspect {named[1]}"
     return f"{named[0]}. Did you mean '{meant}'?" if meant in getattr(command, "commands", ()) else None
 
 

@@ -198,7 +198,9 @@ def _syntax_error(error: Any) -> str:
     column = first["col"] - (len(_BEFORE) if first["line"] == 1 else 0)
     if column < 1:
         return "there is no condition"
-    return f"syntax error at {first['highlight']!r} (line {first['line']}, column {column})"
+    word = first["highlight"]
+    column -= len(word) - 1  # sqlglot counts to the word's end
+    return f"syntax error at {word!r} (line {first['line']}, column {max(column, 1)})"
 
 
 # -- conditions -----------------------------------------------------------------------------------

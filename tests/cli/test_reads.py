@@ -204,6 +204,8 @@ BAD: list[tuple[list[str], int, str]] = [
     (["lookup", "trips.parquet"], 2, "--key"),
     (["lookup", "trips.parquet", "--key", "id"], 2, "NAME=VALUE"),
     (["lookup", "trips.parquet", "--key", "id=x"], 2, "'x' is not a value of type int64"),
+    (["lookup", "trips.parquet", "--key", "id==5"], 2, "Write --key id=5."),
+    (["lookup", "trips.parquet", "--key", "id=5,6,7"], 2, "Repeat the option for each value: --key id=5 --key id=6"),
     (["lookup", "trips.parquet", "--key", "nope=1"], 2, "nope"),
     (["take", "trips.parquet", "3000"], 2, "row 3000"),
     (["take", "lake", "0"], 2, "but the url names 3"),

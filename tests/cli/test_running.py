@@ -142,6 +142,8 @@ def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monke
         (["schem", "x"], "no such command 'schem'. Did you mean 'schema'"),
         (["haed", "x"], "no such command 'haed'. Did you mean 'head'? See `"),
         (["xyzzy", "x"], "no such command 'xyzzy'. See `"),
+        (["trips.parquet"], "Name the command before the url, such as: asyncpq inspect trips.parquet. See `"),
+        (["s3://b/k", "--columns", "id"], "Name the command before the url, such as: asyncpq inspect s3://b/k. See `"),
         (["why", "x", "--html"], "option '--html' requires an argument. See `asyncpq why --help`."),
         (["index", "select"], "no such command 'select'. See `"),
         (
