@@ -306,6 +306,10 @@ class FormatError(AsyncpqError):
 class NotParquetError(FormatError):
     """The object is not a Parquet file."""
 
+    default_hint: ClassVar[str | None] = (
+        "Check that the url names a Parquet file, and that its writer has finished the file."
+    )
+
 
 class CorruptFileError(FormatError):
     """A part of a Parquet file contradicts the specification or another part."""

@@ -161,7 +161,7 @@ def check_options(schema: pa.Schema, options: WriteOptions) -> None:
         for column in columns:
             if column not in types:
                 raise InvalidOptionError(
-                    f"{option}: there is no such column among the files' leaves",
+                    f"{option}: there is no such leaf column in the files",
                     option=option,
                     column=column,
                     hint=nearest_column(column, list(types)),

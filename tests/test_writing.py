@@ -436,9 +436,9 @@ def test_a_size_is_not_a_bool() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (WriteOptions(bloom_filters=(BloomFilter(column="nothing"),)), "bloom_filters: there is no such column"),
+        (WriteOptions(bloom_filters=(BloomFilter(column="nothing"),)), "bloom_filters: there is no such leaf column"),
         (WriteOptions(bloom_filters=(BloomFilter(column="flag"),)), "boolean column"),
-        (WriteOptions(dictionary_columns=("s",)), "dictionary_columns: there is no such column"),
+        (WriteOptions(dictionary_columns=("s",)), "dictionary_columns: there is no such leaf column"),
         (WriteOptions(sorted_by=(SortedBy(column="nothing"),)), "sorted_by: the column does not exist"),
         (WriteOptions(compression="snappy", compression_level=3), "cannot be combined"),
     ],

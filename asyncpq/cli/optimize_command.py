@@ -45,7 +45,7 @@ class _Rewrite:
 class _Layout:
     """How the files are laid out: see :class:`asyncpq.WriteOptions`."""
 
-    bloom: Annotated[
+    bloom_filters: Annotated[
         str | None,
         Option("--bloom", metavar="A,B,...", help="Columns of lookups that are not sorted: a,b.", show_default=False),
     ] = None
@@ -63,8 +63,8 @@ class _Layout:
 
     def options(self) -> WriteOptions:
         """Return the layout for :meth:`asyncpq.Session.optimize`."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "bloom"}
-        return WriteOptions(**own, bloom_filters=tuple(BloomFilter(column=name) for name in _names(self.bloom)))
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "bloom_filters"}
+        return WriteOptions(**own, bloom_filters=tuple(BloomFilter(column=name) for name in _names(self.bloom_filters)))
 
 
 @dataclass(frozen=True, slots=True)

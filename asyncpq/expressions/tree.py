@@ -87,7 +87,7 @@ class Expression:
     def __bool__(self) -> NoReturn:
         raise ExpressionError(
             f"{self} has a result for each row, so it has no single truth value",
-            hint="Combine predicates with & | ~, each in parentheses; write between() for a < x < b.",
+            hint="Combine predicates with & | ~, each in parentheses; write between() for a < x < b, is_in() for in.",
         )
 
     def _key(self) -> tuple[object, ...]:

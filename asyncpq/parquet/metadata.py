@@ -406,7 +406,6 @@ ENCRYPTED_MAGIC: Final = b"PARE"
 
 TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
 _AGAIN = "Write or copy the file again: it is damaged or cut off."
-_OTHER_KIND = "Check that the url names a Parquet file, and that its writer has finished the file."
 _WEB_PAGE = "It is a web page: open the url in a browser, look for a login, and copy the link of the file itself."
 _MIN_FILE_BYTES: Final = 12  # magic, length, magic
 _UNKNOWN: Final = b"\0"
@@ -458,7 +457,7 @@ class FooterDecoder:
         if magic not in self._magics:
             what = f"it ends in {magic!r}, not in {MAGIC!r}" if magic else "it is empty"
             web_page = tail[-1024:].rstrip().lower().endswith(b"</html>")
-            raise NotParquetError(f"not a Parquet file: {what}", hint=_WEB_PAGE if web_page else _OTHER_KIND)
+            raise NotParquetError(f"not a Parquet file: {what}", hint=_WEB_PAGE if web_page else None)
         if size < _MIN_FILE_BYTES:
             raise NotParquetError(f"not a Parquet file: {size} bytes are too few", hint=_AGAIN)
         length = int.from_bytes(tail[-8:-4], "little")

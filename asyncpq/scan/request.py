@@ -163,10 +163,13 @@ def row_places(rows: Any) -> list[tuple[str, int]]:
     for negative numbers."""
     try:
         pairs = [(url, row) for url, row in rows]
-    except (TypeError, ValueError) as error:
-        raise InvalidOptionError(f"rows must be pairs of a file's url and a row number: {error}") from error
+    except (TypeError, ValueError):
+        pairs = [(None, 0)]
     if not all(isinstance(url, str) for url, _ in pairs):
-        raise InvalidOptionError("rows must be pairs of a file's url and a row number")
+        raise InvalidOptionError(
+            "rows must be pairs of a file's url and a row number",
+            hint="Write them as [(url, 17)]; files() returns the urls of the dataset's files.",
+        )
     numbers = row_numbers([row for _, row in pairs])
     for (url, _), row in zip(pairs, numbers, strict=True):
         if row < 0:

@@ -43,6 +43,12 @@ def test_files_are_rewritten_in_order(lake: Path, tmp_path: Path) -> None:
     assert (chunk.compression, chunk.bloom_filter_offset is not None) == ("SNAPPY", True)
 
 
+def test_a_wrong_column_is_told_by_its_option(lake: Path, tmp_path: Path) -> None:
+    done = run("optimize", f"{lake}/", tmp_path / "fast", "--sort-by", "id", "--bloom", "idd")
+    assert done.exit_code == 2
+    assert "--bloom: there is no such leaf column in the files; column 'idd'. Did you mean 'id'?" in done.stderr
+
+
 def test_processes_rewrite_as_one_does(lake: Path, tmp_path: Path) -> None:
     target = tmp_path / "fast"
     done = run("optimize", f"{lake}/", target, "--sort-by", "id", "--workers", "2", "--format", "json")

@@ -444,6 +444,30 @@ async def test_a_file_that_is_not_parquet_by_its_url(
         assert "pattern" not in (error.hint or "")
 
 
+async def test_an_empty_file(server: ObjectServer, tmp_path: Path) -> None:
+    server.put("bucket/a.parquet", b"")
+    (tmp_path / "a.parquet").touch()
+    for url in (f"{tmp_path}/a.parquet", f"{server.endpoint}/bucket/a.parquet"):
+        error, _ = await failure(url)
+        assert isinstance(error, asyncpq.NotParquetError)
+        assert "its writer has finished the file" in (error.hint or "")
+
+
+async def test_rows_of_a_dataset_without_their_files(lake: Path) -> None:
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(f"{lake}/")
+        for rows in ([1, 2], [(1, 2)], 1):
+            with pytest.raises(asyncpq.InvalidOptionError, match=r"^rows must be pairs of a file's url") as caught:
+                await dataset.take(rows)  # type: ignore[arg-type]
+            assert "[(url, 17)]" in (caught.value.hint or "")
+
+
+def test_pythons_in() -> None:
+    with pytest.raises(asyncpq.ExpressionError) as caught:
+        asyncpq.col("id") in [1, 2]  # noqa: B015
+    assert "is_in()" in (caught.value.hint or "")
+
+
 async def test_the_log_of_a_delta_table_as_a_dataset(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "_delta_log" / "00000000000000000000.json").write_bytes(b"no Parquet at all")
