@@ -40,7 +40,7 @@ async def server() -> AsyncIterator[ObjectServer]:
 def small_pages(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of 4 keys, and a cost model that knows it."""
     server.page_keys = 4
-    monkeypatch.setattr(records, "_FEW", 2)
+    monkeypatch.setattr(records, "MOST_KEPT", 2)
     monkeypatch.setattr(relisting, "_PAGE", 4)
     monkeypatch.setattr(relisting, "_FEW", 4)
 
