@@ -341,7 +341,6 @@ class ObjectRead(Generic[V]):
         """Return three results: the parts that memory has, by key; the keys of all others; and, by key, the parts that
         were cut out of the object's cached tail. ``decoded`` as in :meth:`fetch`."""
         memory, version = self.source.runtime.memory, self.version
-        tail_key = version.tail_key
         found: dict[ContentKey, Any] = {}
         missing: list[ContentKey] = []
         for key, value in zip(keys, memory.get_many(keys, scan=self.probation), strict=True):
@@ -352,7 +351,7 @@ class ObjectRead(Generic[V]):
         inside: dict[ContentKey, bytes] = {}
         if not missing:
             return found, missing, inside
-        tail: bytes | None = memory.get(tail_key, scan=self.probation)
+        tail: bytes | None = memory.get(version.tail_key, scan=self.probation)
         if tail is not None and (inside := version.cut_from_tail(tail, missing)):
             found.update(inside)
             missing = [key for key in missing if key not in inside]

@@ -162,7 +162,17 @@ class ObjectVersion:
         can_validate: whether the store can tell if the object still has this version.
     """
 
-    __slots__ = ("can_validate", "digest", "kept_chunks", "observed_at", "size", "spans", "url", "validator")
+    __slots__ = (
+        "can_validate",
+        "digest",
+        "kept_chunks",
+        "observed_at",
+        "size",
+        "spans",
+        "tail_key",
+        "url",
+        "validator",
+    )
 
     def __init__(
         self,
@@ -180,16 +190,13 @@ class ObjectVersion:
         self.digest: bytes = version_digest(namespace, identity, validator)  # names this version in cache keys
         if not can_validate:  # another one may look the same: nothing that is cached of this one is its
             self.digest = os.urandom(len(self.digest))
+        # The cache key of the object's tail: its last bytes, kept for the indexes (and, of small objects, the pages) in
+        # them. A plain tuple, which the garbage collector does not visit.
+        self.tail_key: tuple[object, ...] = tuple(ContentKey(self.digest, "tail", 0, 0))
         self.observed_at = observed_at  # time.monotonic() when the footer was requested; a later one is a newer version
         self.can_validate = can_validate  # the store can tell whether the object still has this version
         self.spans: Spans = _NO_SPANS  # pieces of the object that came from an index beside it
         self.kept_chunks: KeptChunks = _NO_CHUNKS
-
-    @property
-    def tail_key(self) -> ContentKey:
-        """The cache key of the object's tail: its last bytes, kept for the indexes (and, of small objects, the pages)
-        in them."""
-        return ContentKey(self.digest, "tail", 0, 0)
 
     def tail_start(self, tail: bytes) -> int:
         """Return where ``tail``, the object's last bytes, begins."""
@@ -254,6 +261,7 @@ class FileVersion(ObjectVersion):
         self.validator: Validator = version.validator
         self.size: int = version.size
         self.digest: bytes = version.digest
+        self.tail_key: tuple[object, ...] = version.tail_key
         self.observed_at = version.observed_at
         self.can_validate = version.can_validate
         self.spans: Spans = version.spans
