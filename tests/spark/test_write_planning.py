@@ -80,7 +80,7 @@ def lake(tmp_path: Path) -> Path:
         ({"indexKinds": '[{"kind": "keys", "columns": ["id"], "much": 1}]'}, "invalid arguments for"),
         ({"secret": "x"}, "credentialsProvider"),
         ({"path": "s3://user:password@bucket/lake"}, "credentialsProvider"),
-        ({"bloomFilters": '["nothing"]'}, "no such column"),
+        ({"bloomFilters": '["nothing"]'}, "no such leaf column"),
     ],
     ids=str,
 )  # fmt: skip
@@ -214,7 +214,7 @@ def test_files_are_deleted_where_nothing_was_committed_for_sure(
 def test_what_is_wrong_is_told_by_the_options_names(tmp_path: Path) -> None:
     wrong = [
         ({"pageRows": "0"}, "^pageRows=0: must be"),
-        ({"bloomFilters": '["nothing"]'}, "^bloomFilters: there is no such column"),
+        ({"bloomFilters": '["nothing"]'}, "^bloomFilters: there is no such leaf column"),
         ({"sortedBy": '["nothing"]'}, "^sortedBy: the column does not exist"),
         ({"splitBytes": "7"}, "^splitBytes=7: must be"),
     ]
