@@ -318,9 +318,9 @@ class FileVersion(ObjectVersion):
         self._learnt = (*self._learnt[1 - _MAX_LEARNT :], known)
         if known.metadata is not None and known.metadata is not self.metadata:
             self._derived_weight += known.metadata.weight
-        if self.spans is _NO_SPANS and known.spans:
-            self.spans = Spans()
         if known.spans:
+            if self.spans is _NO_SPANS:
+                self.spans = Spans()
             self.spans.add(known.spans)
         self.has_grown = True
         for place, made in (known.made or {}).items():

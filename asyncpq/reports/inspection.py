@@ -141,6 +141,7 @@ def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> N
     for leaf in metadata.schema.leaves:
         if leaves is not None and leaf.index not in leaves:
             continue
+        bounds_of = metadata.bounds_of(leaf)
         for group in metadata.row_groups:
             place = (group.ordinal, leaf.index)
             try:
@@ -149,7 +150,7 @@ def _read_chunks(layout: FileLayout, leaves: Collection[int] | None = None) -> N
                 metrics.fall_back(f"{leaf.dotted}: {error.message}")
                 continue
             layout.chunks[place] = chunk
-            bounds, reason = metadata.bounds_of(leaf)(chunk.chunk, group.num_rows)
+            bounds, reason = bounds_of(chunk.chunk, group.num_rows)
             layout.bounds[place] = bounds
             if reason is not None:
                 metrics.fall_back(f"{leaf.dotted}: statistics not used, {reason}")

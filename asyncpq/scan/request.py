@@ -161,15 +161,16 @@ def row_numbers(rows: Any) -> list[int]:
 def row_places(rows: Any) -> list[tuple[str, int]]:
     """Check and return pairs (url of a file, row number). Raises InvalidOptionError for anything else, RowIndexError
     for negative numbers."""
+    wrong = InvalidOptionError(
+        "rows must be pairs of a file's url and a row number",
+        hint="Write them as [(url, 17)]; files() returns the urls of the dataset's files.",
+    )
     try:
         pairs = [(url, row) for url, row in rows]
-    except (TypeError, ValueError):
-        pairs = [(None, 0)]
+    except (TypeError, ValueError) as error:
+        raise wrong from error
     if not all(isinstance(url, str) for url, _ in pairs):
-        raise InvalidOptionError(
-            "rows must be pairs of a file's url and a row number",
-            hint="Write them as [(url, 17)]; files() returns the urls of the dataset's files.",
-        )
+        raise wrong
     numbers = row_numbers([row for _, row in pairs])
     for (url, _), row in zip(pairs, numbers, strict=True):
         if row < 0:
