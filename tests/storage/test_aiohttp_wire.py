@@ -12,6 +12,7 @@ import pytest
 
 from asyncpq.errors import (
     AccessDeniedError,
+    AsyncpqError,
     CredentialsError,
     Hint,
     InvalidOptionError,
@@ -117,6 +118,15 @@ def proxied(kind: str) -> tuple[Store, str]:
     return open_test_store("s3", options, FAST_RETRIES), "s3://bucket/file"
 
 
+async def failed_range(store: Store, url: str, error: type[AsyncpqError], message: str | None = None) -> AsyncpqError:
+    """Return the error of a fetch that fails; ``message`` is a pattern of its text. Closes the store."""
+    stored = await store.open_object(url)
+    with pytest.raises(error, match=message) as caught:
+        await stored.fetch_range(20, 30, context=new_context())
+    await store.close()
+    return caught.value
+
+
 @pytest.mark.parametrize("kind", ["https", "s3"])
 @pytest.mark.parametrize(
     ("status", "error", "message", "hint", "sent"),
@@ -139,12 +149,8 @@ async def test_a_proxy_that_opens_no_tunnel_is_named(
     async with answering(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status) as (url, requests):
         monkeypatch.setenv("https_proxy", url.partition("/folder")[0])
         monkeypatch.setenv("no_proxy", "")
-        store, target = proxied(kind)
-        stored = await store.open_object(target)
-        with pytest.raises(error, match=message) as caught:
-            await stored.fetch_range(20, 30, context=new_context())
-        await store.close()
-    assert hint in (caught.value.hint or "")
+        failure = await failed_range(*proxied(kind), error, message)
+    assert hint in (failure.hint or "")
     assert len(requests) == sent
     assert all(line.startswith(b"CONNECT a.example:443 ") for line in requests)
 
@@ -152,12 +158,13 @@ async def test_a_proxy_that_opens_no_tunnel_is_named(
 async def test_a_proxy_that_asks_for_a_password_before_it_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
     async with answering(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n") as (url, _):
         monkeypatch.setenv("http_proxy", url.partition("/folder")[0])
-        store = open_test_store("http", {"client_kwargs": {"trust_env": True}}, FAST_RETRIES)
-        stored = await store.open_object("http://a.example/file")
-        with pytest.raises(CredentialsError, match="the proxy refused the credentials") as caught:
-            await stored.fetch_range(20, 30, context=new_context())
-        await store.close()
-    assert "HTTP_PROXY" in (caught.value.hint or "")
+        failure = await failed_range(
+            open_test_store("http", {"client_kwargs": {"trust_env": True}}, FAST_RETRIES),
+            "http://a.example/file",
+            CredentialsError,
+            "the proxy refused the credentials",
+        )
+    assert "HTTP_PROXY" in (failure.hint or "")
 
 
 @pytest.mark.parametrize("kind", ["https", "s3"])
@@ -166,12 +173,8 @@ async def test_a_proxy_that_does_not_listen_is_not_taken_for_the_server(
 ) -> None:
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{closed_port}")
     monkeypatch.setenv("no_proxy", "")
-    store, target = proxied(kind)
-    stored = await store.open_object(target)
-    with pytest.raises(TransportError) as caught:
-        await stored.fetch_range(20, 30, context=new_context())
-    await store.close()
-    assert "Check the proxy that HTTP_PROXY or HTTPS_PROXY names" in (caught.value.hint or "")
+    failure = await failed_range(*proxied(kind), TransportError)
+    assert "Check the proxy that HTTP_PROXY or HTTPS_PROXY names" in (failure.hint or "")
 
 
 @pytest.mark.parametrize("kind", ["https", "s3"])
@@ -184,12 +187,8 @@ async def test_no_traceback_has_the_password_of_a_proxy(
     async with answering(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status) as (url, _):
         monkeypatch.setenv("https_proxy", url.partition("/folder")[0].replace("//", "//user:hunter2@"))
         monkeypatch.setenv("no_proxy", "")
-        store, target = proxied(kind)
-        stored = await store.open_object(target)
-        with pytest.raises(error) as caught:
-            await stored.fetch_range(20, 30, context=new_context())
-        await store.close()
-    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+        failure = await failed_range(*proxied(kind), error)
+    assert "hunter2" not in "".join(traceback.format_exception(failure))
 
 
 @pytest.mark.parametrize("kind", ["https", "s3"])
@@ -201,12 +200,8 @@ async def test_a_proxy_without_a_valid_url_is_an_option_s_error(
 ) -> None:
     monkeypatch.setenv("https_proxy", proxy)
     monkeypatch.setenv("no_proxy", "")
-    store, target = proxied(kind)
-    stored = await store.open_object(target)
-    with pytest.raises(InvalidOptionError, match="HTTPS_PROXY has no valid url") as caught:
-        await stored.fetch_range(20, 30, context=new_context())
-    await store.close()
-    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+    failure = await failed_range(*proxied(kind), InvalidOptionError, "HTTPS_PROXY has no valid url")
+    assert "hunter2" not in "".join(traceback.format_exception(failure))
 
 
 @pytest.mark.parametrize("kind", ["https", "s3"])
@@ -215,12 +210,8 @@ async def test_an_unknown_host_of_a_proxy_is_not_taken_for_the_server_s(
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://user:hunter2@Proxy.invalid:3128/")
     monkeypatch.setenv("no_proxy", "")
-    store, target = proxied(kind)
-    stored = await store.open_object(target)
-    with pytest.raises(TransportError, match=r"the host proxy\.invalid is unknown") as caught:
-        await stored.fetch_range(20, 30, context=new_context())
-    await store.close()
-    assert (caught.value.hint or "").startswith("Check the proxy that HTTP_PROXY or HTTPS_PROXY names")
+    failure = await failed_range(*proxied(kind), TransportError, r"the host proxy\.invalid is unknown")
+    assert (failure.hint or "").startswith("Check the proxy that HTTP_PROXY or HTTPS_PROXY names")
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -231,12 +222,10 @@ async def test_a_host_that_cannot_be_reached_without_the_proxy(
         monkeypatch.delenv(name, raising=False)
     if named:
         monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
-    store = open_test_store("http", {}, FAST_RETRIES)
-    stored = await store.open_object(f"http://127.0.0.1:{closed_port}/file")
-    with pytest.raises(TransportError) as caught:
-        await stored.fetch_range(20, 30, context=new_context())
-    await store.close()
-    hint = caught.value.hint or ""
+    failure = await failed_range(
+        open_test_store("http", {}, FAST_RETRIES), f"http://127.0.0.1:{closed_port}/file", TransportError
+    )
+    hint = failure.hint or ""
     assert ('{"trust_env": True}' in hint) is named
     assert isinstance(hint, Hint) is named
     assert "trust_env" not in command_words(hint)
