@@ -286,8 +286,9 @@ class FileStatistics:
     def __init__(self, *, trust_statistics: bool = True) -> None:
         self._trust_statistics = trust_statistics
         self._learnt: dict[str, dict[str, Learnt]] = {}
-        self._num_rows: dict[str, int] = {}  # of files whose rows were counted, by url
-        self._counted: dict[str, Validator] = {}  # the versions of these files
+        # Of files whose rows were counted, by url: the number, and the fields of the version's Validator, in a plain
+        # tuple, which the garbage collector does not visit.
+        self._num_rows: dict[str, tuple[Any, ...]] = {}
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
@@ -299,8 +300,7 @@ class FileStatistics:
         """Drop the statistics of all files that are not among ``files``."""
         urls = set(urls_of(files))
         if len(self._num_rows) > len(urls):
-            self._counted = {url: version for url, version in self._counted.items() if url in urls}
-            self._num_rows = {url: count for url, count in self._num_rows.items() if url in urls}
+            self._num_rows = {url: known for url, known in self._num_rows.items() if url in urls}
         for name, found in self._learnt.items():
             if len(found) > len(urls):
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
@@ -475,12 +475,12 @@ class FileStatistics:
 
     def learn_num_rows(self, opened: OpenedFile) -> int:
         """Remember and return how many rows the file has."""
-        version, url = opened.version, opened.file.url
+        version = opened.version
         num_rows = version.metadata.num_rows
         if version.can_validate:
-            self._counted.pop(url, None)  # another thread must not take the number for that of another version
-            self._num_rows[url] = num_rows
-            self._counted[url] = version.validator
+            counted = version.validator
+            fields = counted.size, counted.etag, counted.last_modified, counted.version
+            self._num_rows[opened.file.url] = (num_rows, *fields)
         return num_rows
 
     def num_rows_of(self, file: DataFile) -> int | None:
@@ -490,13 +490,8 @@ class FileStatistics:
             return None
         if file.immutable and file.num_rows is not None:
             return file.num_rows
-        counted = self._counted.get(file.url)
-        if counted is None or not _is_current(file, counted):
-            return None
-        num_rows = self._num_rows.get(file.url)
-        return (
-            num_rows if self._counted.get(file.url) is counted else None
-        )  # else another version was counted meanwhile
+        known = self._num_rows.get(file.url)
+        return None if known is None or not _is_current(file, Validator(*known[1:])) else known[0]
 
     def count_known(self, files: Sequence[DataFile], numbers: Sequence[int]) -> tuple[list[int], int]:
         """Return the numbers of those files, among the given ones, whose rows are not known, and how many rows the

@@ -211,7 +211,7 @@ def test_numbers_of_rows_are_those_of_their_version_in_other_threads() -> None:
 
     old, new = Validator(9, etag='"1"'), Validator(9, etag='"2"')
     known = FileStatistics()
-    known._counted, known._num_rows = versions, numbers = Watched(), Watched()
+    known._num_rows = numbers = Watched()
     seen: list[tuple[int | None, int | None]] = []
 
     def look() -> None:
@@ -219,11 +219,11 @@ def test_numbers_of_rows_are_those_of_their_version_in_other_threads() -> None:
             (known.num_rows_of(DataFile(url="a", validator=old)), known.num_rows_of(DataFile(url="a", validator=new)))
         )
 
-    versions.seen = numbers.seen = look
+    numbers.seen = look
     known.learn_num_rows(counted(old, 10))
     known.learn_num_rows(counted(new, 20))
     assert {pair for pair in seen if pair != (None, None)} == {(10, None), (None, 20)}
-    versions.found = lambda: known.learn_num_rows(counted(old, 10))
+    numbers.found = lambda: known.learn_num_rows(counted(old, 10))
     assert known.num_rows_of(DataFile(url="a", validator=new)) in (None, 20)
     look()
     assert seen[-1] == (10, None)
