@@ -29,6 +29,7 @@ from asyncpq.errors import (
 )
 from asyncpq.metrics import Purpose, ReadMetrics
 from asyncpq.records import LazyRecords, NamedTuple, dataclass
+from asyncpq.storage.threads import results_of
 from asyncpq.storage.urls import safe_url
 
 if TYPE_CHECKING:
@@ -329,7 +330,8 @@ class WritableStore(Store, Protocol):
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
         """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses to replace an object.
 
-        To find out, an object of a random name is created twice and deleted, once for each bucket or local folder.
+        To find out, an object of a random name is created several times at once, and again after that, and deleted,
+        once for each bucket or local folder.
         Raises StoreError.
         """
 
@@ -440,11 +442,15 @@ def is_gone(error: StoreError) -> bool:
     return isinstance(error, ObjectNotFoundError) and not isinstance(error, BucketNotFoundError)
 
 
+_CREATES_AT_ONCE = 8  # finds a race of OpenStack Swift 2.38 in about half of the tries
+
+
 class CreateProbe:
     """Finds out, for each bucket or local folder, whether its store refuses to create an object that exists. Belongs to
     one event loop.
 
-    Some stores accept the conditional request and overwrite the object all the same, so the request is tried.
+    Some stores accept the conditional request and overwrite the object all the same, always or if it was created
+    meanwhile, so the request is tried.
     """
 
     def __init__(self) -> None:
@@ -461,10 +467,12 @@ class CreateProbe:
 
     async def _try(self, store: WritableStore, url: str, context: RequestContext) -> bool:
         try:
-            # If the first create is refused, its response was lost and a retry was refused.
-            refused = not await store.create_object(url, b"1", context=context)
+            # OpenStack Swift looks first and writes later, so several creates at once may all succeed. If none does,
+            # the response to the one that did was lost, and its retry was refused.
+            creating = [store.create_object(url, b"1", context=context) for _ in range(_CREATES_AT_ONCE)]
+            created = sum(await results_of(creating))
             context = context.step(context.purpose, context.round + 1)
-            return refused or not await store.create_object(url, b"2", context=context)
+            return created <= 1 and not await store.create_object(url, b"2", context=context)
         except ConcurrentCommitUnsupported:
             return False
         finally:
