@@ -244,10 +244,8 @@ _WITHOUT_EFFECT = word_set(
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: token
 _NOT_IN_HEADERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-_SIGNED_HINT = (
-    "If the url is signed, its signature may have expired: get a new one. A private object of S3 is read by its "
-    "s3:// url, with credentials."
-)
+_EXPIRED_HINT = "If the url is signed, its signature may have expired: get a new one."
+_SIGNED_HINT = f"{_EXPIRED_HINT} A private object of S3 is read by its s3:// url, with credentials."
 _DENIED_HINT = Hint(
     'Pass credentials in storage_options, such as {"https": {"headers": {"Authorization": "Bearer ..."}}}; they are '
     "not sent to another origin that the url redirects to.",
@@ -631,7 +629,11 @@ class _HttpGet:
         code, message = parse_error(body)
         error = error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
         if isinstance(error, AccessDeniedError) and status != 407 and code != "InvalidObjectState":  # of S3, or a proxy
-            error.hint = _SIGNED_HINT if code else self._stored.denied_hint
+            may_be_signed = self._target.own and self._target.url.query_string  # stores beside S3's like send no code
+            denied_hint = f"{_EXPIRED_HINT} " + self._stored.denied_hint if may_be_signed else self._stored.denied_hint
+            error.hint = _SIGNED_HINT if code else denied_hint
+        elif isinstance(error, StoreError) and status == 410 and self._target.url.query_string:
+            error.hint = _EXPIRED_HINT  # nginx's secure_link answers so
         elif isinstance(error, InvalidResponseError) and 300 <= status < 400:
             error.hint = "Report it to the server's operator."
         if self._conditional and self._traits.may_refuse_if_match(request, status, error):

@@ -247,6 +247,18 @@ async def test_what_is_not_the_bytes_is_refused(
         assert "pw" not in str(caught.value)
 
 
+@pytest.mark.parametrize("status", [401, 403, 410])
+async def test_refusals_of_links_that_expire(store: Store, server: ObjectServer, status: int) -> None:
+    """nginx's secure_link and Swift's and Backblaze's links say no code of S3."""
+    server.faults = [Fault(status=status, code="", times=None)]
+    for query, may_be_signed in [("?sig=SECRET", True), ("", False)]:
+        stored = await store.open_object(f"{server.endpoint}/files/large{query}")
+        with pytest.raises(AccessDeniedError if status < 410 else ObjectNotFoundError) as caught:
+            await stored.fetch_tail(100, context=new_context())
+        assert ("may have expired" in str(caught.value)) is may_be_signed
+        assert ("Bearer" in str(caught.value)) is (status < 410)
+
+
 async def test_nothing_there(store: Store, server: ObjectServer) -> None:
     stored = await store.open_object(f"{server.endpoint}/files/missing")
     with pytest.raises(ObjectNotFoundError):
