@@ -94,8 +94,8 @@ def delay_before_retry_s(
     """Return how many seconds to wait after the failed attempt number ``attempt`` (from 1): exponential backoff with
     full jitter.
 
-    ``turns`` of the attempts waited for their turn at a store that throttled them and served others: they do not count
-    in ``max_attempts``. A ``free`` retry takes nothing of the budget.
+    ``turns`` of the attempts do not count in ``max_attempts``: they waited for their turn at a store that throttled
+    them and served others, or received a part of the body. A ``free`` retry takes nothing of the budget.
 
     Raises the failure's own error if no attempt or no retry of the budget is left, and DeadlineExceededError if the
     wait, or the server's Retry-After, is not shorter than the ``left_s`` seconds until the read's deadline.
@@ -146,7 +146,7 @@ def parse_retry_after_s(value: str | None, *, now: float) -> float:
 class Attempts:
     """Decides, for one request, when each attempt after a failed one begins."""
 
-    __slots__ = ("_budget", "_deadline", "_limiter", "_options", "_pace", "_served", "_turns", "number")
+    __slots__ = ("_budget", "_deadline", "_limiter", "_options", "_pace", "_served", "_turns", "_went_on", "number")
 
     def __init__(
         self,
@@ -165,16 +165,23 @@ class Attempts:
         self._deadline = math.inf if options.read_timeout_s is None else began + options.read_timeout_s
         self._served = served
         self._turns = 0
+        self._went_on = 0
         self.number: int = 1  # of the current attempt
 
-    def delay_s(self, failure: RetryableError, now: float) -> float:
+    def delay_s(self, failure: RetryableError, now: float, *, went_on: bool = False) -> float:
         """Return how many seconds to wait after the failed attempt, and count the next one.
 
+        ``went_on``: it received a good part of the body, which is kept. It does not count, so that a body which breaks
+        off again and again comes whole.
         A request that the host throttled, while it served others, waits for its turn: at most for as many turns as it
         has attempts, since the host may never serve this one. A host that serves no request is down. Raises the errors
         of :func:`delay_before_retry_s`.
         """
         options, pace, budget = self._options, self._pace, self._budget
+        if went_on and options.max_attempts > 1 and now < self._deadline:
+            self._went_on += 1
+            self.number += 1
+            return 0.0
         waits = (
             failure.throttled
             and pace.served > self._served
@@ -192,7 +199,7 @@ class Attempts:
             options=options,
             budget=budget,
             left_s=self._deadline - now,
-            turns=self._turns,
+            turns=self._turns + self._went_on,
             free=waits or (failure.known and self.number == 1),
         )
         self.number += 1

@@ -40,6 +40,9 @@ T = TypeVar("T")
 Outcome = tuple[ExpectedBody, bytes | memoryview]
 
 
+_PROGRESS_BYTES = 64 * 1024  # of a body: an attempt that received as much does not count as failed
+
+
 class Resumption:
     """Assembles the body of one GET from several attempts. A retry of the same version requests the rest."""
 
@@ -227,11 +230,12 @@ class Transport(Unpicklable):
                 reception.rest()
                 if attempts is None:
                     attempts = Attempts(limiter, pace, budget, self._retry, began, served)
-                delay = attempts.delay_s(failure, reception.loop.time())
-                number = attempts.number
                 if resumption is None:
                     resumption = Resumption(exchange.request)
-                exchange.request = resumption.keep(reception.is_part, reception.expected, reception.partial)
+                rest = resumption.keep(reception.is_part, reception.expected, reception.partial)
+                went_on = rest is not exchange.request and len(reception.partial) >= _PROGRESS_BYTES
+                delay = attempts.delay_s(failure, reception.loop.time(), went_on=went_on)
+                number, exchange.request = attempts.number, rest
                 if delay > 0.0:
                     await asyncio.sleep(delay)
         finally:

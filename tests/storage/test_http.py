@@ -23,6 +23,7 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
 )
+from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Guarantee, Store
 from asyncpq.storage.http import SMALL_BODY_BYTES
 from asyncpq.storage.response_checks import PAST_CACHES
@@ -245,6 +246,23 @@ async def test_what_is_not_the_bytes_is_refused(
     if fault.redirect is not None:
         assert "elsewhere.example" in str(caught.value)
         assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"client_kwargs": {"trust_env": True}}], ids=["own client", "aiohttp"])
+async def test_a_body_that_always_breaks_off_comes_in_the_end(server: ObjectServer, options: dict[str, Any]) -> None:
+    """Some middleboxes cut each connection after a number of bytes."""
+    store = open_test_store("https", options, RetryOptions(max_attempts=2, retry_budget=1))
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    tail = await stored.fetch_tail(100, context=new_context())
+    server.faults = [Fault(truncate=200_000, times=None)]
+    context = new_context()
+    result = await stored.fetch_range(0, len(DATA), context=context, pin=tail.validator)
+    assert result.data == DATA
+    assert context.metrics.requests == 15
+    server.faults = [Fault(truncate=20_000, times=None)]
+    with pytest.raises(TransportError, match="given up after 2 attempts"):
+        await stored.fetch_range(0, len(DATA), context=new_context(), pin=tail.validator)
+    await store.close()
 
 
 @pytest.mark.parametrize("status", [401, 403, 410])
