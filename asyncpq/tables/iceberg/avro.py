@@ -81,18 +81,34 @@ def read_records(
     _check_sizes(written.as_struct())
     resolver = _Resolver(dict(types), dict(enums or {}))
     reader: Reader = visit_with_partner(written, wanted, resolver, SchemaPartnerAccessor())  # type: ignore[misc]
+    readers = [reader]
+    if resolver.has_fixed:
+        resolver.is_sized = True
+        readers.append(visit_with_partner(written, wanted, resolver, SchemaPartnerAccessor()))  # type: ignore[misc]
     blocks = _Blocks(header.meta.get("avro.codec", "null"), Inflater(budget))
     while not decoder.at_end:
         count = decoder.read_int()
-        block = BoundedDecoder(blocks.plain(decoder.read_bytes()), budget)
+        content = blocks.plain(decoder.read_bytes())
         if decoder.read(_SYNC_BYTES) != header.sync:
             raise ValueError(f"a block that ends at byte {decoder.tell()} has no sync marker behind it")
-        block.check_count(count)
-        budget.spend(count * _RECORD_BYTES)
-        for _ in range(count):
-            yield reader.read(block)
-        if not block.at_end:
-            raise ValueError(f"a block has {count} records, but more bytes than they take")
+        try:
+            records = _records(BoundedDecoder(content, budget), count, readers[0])
+        except ValueError:
+            if len(readers) == 1:
+                raise
+            records = _records(BoundedDecoder(content, budget), count, readers[-1])
+            readers = readers[-1:]
+        yield from records
+
+
+def _records(block: BoundedDecoder, count: int, reader: Reader) -> list[Any]:
+    """Decode a block of ``count`` records."""
+    block.check_count(count)
+    block.budget.spend(count * _RECORD_BYTES)
+    records = [reader.read(block) for _ in range(count)]
+    if not block.at_end:
+        raise ValueError(f"a block has {count} records, but more bytes than they take")
+    return records
 
 
 class _Blocks:
@@ -159,7 +175,21 @@ def _has_ids(schema: object) -> bool:
 
 
 class _Resolver(ReadSchemaResolver):
-    """Makes pyiceberg's readers; those of lists and maps count what they read, the decoder integers and bytes."""
+    """Makes pyiceberg's readers; those of lists and maps count what they read, the decoder integers and bytes.
+
+    Iceberg's Java library, up to 1.12.0, writes a partition of type fixed like bytes, with its size before it, although
+    the file's schema says fixed (apache/iceberg#17501). ``is_sized`` makes readers of such files.
+    """
+
+    __slots__ = ("has_fixed", "is_sized")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.has_fixed = self.is_sized = False
+
+    def visit_fixed(self, fixed_type: FixedType, partner: IcebergType | None) -> Reader:
+        self.has_fixed = True
+        return BinaryReader() if self.is_sized else super().visit_fixed(fixed_type, partner)
 
     def list(self, list_type: ListType, expected_list: IcebergType | None, element_reader: Reader) -> Reader:
         reader = super().list(list_type, expected_list, element_reader)

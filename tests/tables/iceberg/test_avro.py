@@ -19,6 +19,7 @@ from pyiceberg.types import (
     BinaryType,
     BooleanType,
     DoubleType,
+    FixedType,
     IcebergType,
     ListType,
     LongType,
@@ -120,6 +121,16 @@ def test_a_file_that_is_cut_off_loses_no_records_in_silence(codec: str) -> None:
     for stop in range(begin + 1, len(data), 7):
         with pytest.raises((ValueError, OSError)):
             ids(data[:stop])
+
+
+@pytest.mark.parametrize("size", [b"", varint(3)], ids=["as the schema says", "with sizes, by Iceberg's Java library"])
+def test_fixed_values(size: bytes) -> None:
+    values = [None, None, b"\x06\0\1", b"\6\6\6", b"\0\0\0", b"\xff\xc0\x80", None]
+    records = [varint(3) + (varint(0) if value is None else varint(1) + size + value) for value in values]
+    fixed = {"name": "f", "type": ["null", {"type": "fixed", "name": "fixed_3", "size": 3}], "field-id": 4}
+    data = avro((2, b"".join(records[:2])), (5, b"".join(records[2:])), more=[fixed])
+    wanted = Schema(*WANTED.fields, NestedField(4, "f", FixedType(3), required=False))
+    assert [(record[0], record[2]) for record in read_records(data, wanted, {}, LIMITS)] == [(3, v) for v in values]
 
 
 @pytest.mark.parametrize("count", [-1, 302, 304, 1 << 40, (1 << 63) - 1])
