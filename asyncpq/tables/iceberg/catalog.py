@@ -10,7 +10,7 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -319,7 +319,7 @@ class IcebergSnapshot:
             equality = EqualityIndex(self.keys, self.specs, untrusted, self.name)
             pairs = zip(kept, entries, strict=True)
             decoded = await asyncio.to_thread(
-                _ManifestFiles, pairs, self.schema, self.specs, bounded, equality, self.name, self.store
+                _ManifestFiles, pairs, self.schema, self.fields, self.specs, bounded, equality, self.name, self.store
             )
             self._decoded[key] = decoded
         return await asyncio.to_thread(decoded.select, partitions)
@@ -352,6 +352,7 @@ class _ManifestFiles:
         self,
         manifests: Iterable[tuple[ManifestFile, Sequence[ManifestFileEntry]]],
         schema: Schema,
+        fields: tuple[TableField, ...],
         specs: Mapping[int, PartitionSpec],
         bounded: Mapping[str, NestedField],
         equality: EqualityIndex,
@@ -364,6 +365,7 @@ class _ManifestFiles:
         Args:
             manifests: pairs of a manifest and its entries, of data and delete files.
             schema: schema of the snapshot.
+            fields: the columns of ``schema``.
             specs: the table's partition specs, by id.
             bounded: the leaves whose bounds are decoded, by dotted path.
             equality: the index that equality deletes are added to.
@@ -378,6 +380,7 @@ class _ManifestFiles:
             store.check(entry.url)
         self._table = table
         self._store = store
+        self._fields = fields
         self._bounded = bounded
         index = DeleteIndex(deletes, equality, table)
         self._identities = {spec_id: _identities(schema, spec) for spec_id, spec in specs.items()}
@@ -406,6 +409,7 @@ class _ManifestFiles:
         raised only if a read needs the file. ``index`` has the snapshot's deletes."""
         unreadable: AsyncpqError | None = None
         partition: dict[str, Any] = {}
+        fields: tuple[TableField, ...] | None = None
         deletes: Deletes | None = None
         num_rows = entry.num_rows if entry.num_rows >= 0 else None
         try:
@@ -416,6 +420,10 @@ class _ManifestFiles:
                     url=safe_url(entry.url),
                 )
             partition = self._partition(entry)
+            # Trino 483 writes 0.0 for infinity, and the files of 0.0 may have -0.0: what the file itself has counts
+            if zeros := {name: value for name, value in partition.items() if isinstance(value, float) and not value}:
+                partition = {name: value for name, value in partition.items() if name not in zeros}
+                fields = tuple(replace(part, default=zeros.get(part.name, part.default)) for part in self._fields)
         except (UnsupportedFeatureError, CorruptFileError) as error:
             unreadable = error
         try:
@@ -427,6 +435,7 @@ class _ManifestFiles:
             size=entry.size,
             num_rows=num_rows,
             partition=partition,
+            fields=fields,
             bounds={
                 name: column_bounds(leaf, entry.file) for name, leaf in self._bounded.items() if name not in partition
             },

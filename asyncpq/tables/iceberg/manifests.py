@@ -38,7 +38,7 @@ from pyiceberg.manifest import (
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, HourTransform, TruncateTransform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, TruncateTransform
 
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError, located, printable
 from asyncpq.expressions import analysis, tree
@@ -468,6 +468,9 @@ def _projected(part: PartitionField, predicate: predicates.BoundPredicate) -> pr
             return _or(projected, _make(predicates.GreaterThanOrEqual, part.name, _FIRST_HOUR))
         if isinstance(predicate, (predicates.BoundGreaterThan, predicates.BoundGreaterThanOrEqual)):
             return _or(projected, _make(predicates.LessThanOrEqual, part.name, _LAST_HOUR))
+    elif isinstance(transform, IdentityTransform) and isinstance(source, (types.FloatType, types.DoubleType)):
+        # Trino 483 writes 0.0 for infinity
+        return None if projected is None else predicates.Or(projected, _MAKE["in"](part.name, (0.0,)))
     elif isinstance(transform, DayTransform) and isinstance(predicate, _LATER):
         return _or(projected, _make(predicates.EqualTo, part.name, _LAST_DAY))
     return projected

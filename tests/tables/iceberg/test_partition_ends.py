@@ -284,6 +284,27 @@ _CLICKHOUSE: dict[str, tuple[pa.DataType, Transform[Any, Any], list[Any], list[i
 }
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+async def test_zeros_of_partitions_are_what_the_files_have(tmp_path: Path, kind: pa.DataType) -> None:
+    """Trino 483 gives infinity the partition 0.0, and -0.0 as well."""
+    values = [math.inf, -math.inf, -0.0, 0.0, 1.5, math.nan, None, 0.0]
+    rows = pa.table({"v": pa.array(values, kind), "k": range(len(values))})
+    table = make_table(tmp_path, rows.schema)
+    with table.update_spec() as update:
+        update.add_field("v", IdentityTransform(), "part")
+    files = []
+    for row, value in enumerate([0.0] * 4 + values[4:]):
+        content = tagged(rows.slice(row, 1), table.schema())
+        files.append(written_file(table, content.drop_columns("v") if row == 7 else content, Record(value)))
+    add_files(table, files, ManifestContent.DATA)
+    async with asyncpq.open_dataset(table) as dataset:
+        assert repr((await dataset.read()).sort_by("k").to_pylist()) == repr(rows.to_pylist())
+        for where in _questions([value for value in values if value == value]):
+            expected = rows.filter(oracle(where))["k"].to_pylist()
+            assert sorted((await dataset.read(["k"], where=where))["k"].to_pylist()) == expected, where
+            assert await dataset.count(where) == len(expected), where
+
+
 @pytest.mark.parametrize("name", list(_CLICKHOUSE))
 async def test_partitions_of_clickhouse(tmp_path: Path, name: str) -> None:
     arrow_type, transform, values, partitions = _CLICKHOUSE[name]
