@@ -442,7 +442,7 @@ def _is_container_host(host: str) -> bool:
 
 def is_proxied(url: str) -> bool:
     """Return whether the environment, or the system's settings, name a proxy for ``url``."""
-    named = any(value and name.lower().endswith("_proxy") for name, value in os.environ.items())
+    named = [name for name in os.environ if name[-6:].lower() == "_proxy" and os.environ[name]]
     if not named and sys.platform not in ("darwin", "win32"):
         return False
     from urllib.request import getproxies, proxy_bypass  # it takes 7 ms to load
