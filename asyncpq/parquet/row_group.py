@@ -78,26 +78,29 @@ def locate_structs(reader: CompactReader, expected: int, alike: AlikeChunks | No
     if alike is not None:
         from asyncpq.parquet.alike_chunks import locate_alike
 
-        return locate_alike(reader, length, alike, _pass_struct)
-    positions = array("q", [reader.pos])
-    for _ in range(length):
-        _pass_struct(reader)
-        positions.append(reader.pos)
+        return locate_alike(reader, length, alike, _pass_structs)
+    positions = _pass_structs(reader, length)
     # of many small files: the garbage collector walks over arrays, not over tuples of numbers
     return tuple(positions) if length <= _FEW_COLUMNS else positions
 
 
-def _pass_struct(reader: CompactReader) -> None:
-    """Move the reader past the ColumnChunk struct at its position."""
-    data, pos = reader.data, reader.pos
-    pattern = usual_chunk(1)
-    usual = None if pattern is None else pattern.match(data, pos)
-    if usual is not None:
-        reader.pos = usual.end()
-    elif data[pos : pos + 1] == b"\0":  # an empty struct
-        reader.pos = pos + 1
-    else:
-        reader.skip_struct()
+def _pass_structs(reader: CompactReader, count: int = 1) -> array[int]:
+    """Move the reader past ``count`` ColumnChunk structs; return their positions, and the end of the last one."""
+    data, pos, pattern = reader.data, reader.pos, usual_chunk(count)
+    positions = array("q", [pos])
+    for _ in range(count):
+        usual = None if pattern is None else pattern.match(data, pos)
+        if usual is not None:
+            pos = usual.end()
+        elif data[pos : pos + 1] == b"\0":  # an empty struct
+            pos += 1
+        else:
+            reader.pos = pos
+            reader.skip_struct()
+            pos = reader.pos
+        positions.append(pos)
+    reader.pos = pos
+    return positions
 
 
 def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
