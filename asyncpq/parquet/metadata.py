@@ -70,7 +70,7 @@ class FileMetadata:
         column_orders: one for each leaf; all UNKNOWN if their number is not the leaves'.
         dropped: statements of the footer that contradict the rest of it and are ignored.
         has_encryption: some columns are, or may be, encrypted.
-        key_value_start: position of the key-value metadata in the bytes.
+        key_value_start, key_value_stop: span of the key-value metadata in the bytes; empty without them.
         parsed_chunks: the decoded column chunks of all row groups, as in :class:`RowGroup`.
         int96_unit: in which timestamps stored as INT96 are decoded.
         calendar_mode: how values in the calendar of old Spark versions are read.
@@ -85,12 +85,13 @@ class FileMetadata:
     column_orders: tuple[ColumnOrder, ...] | None
     dropped: tuple[str, ...]
     has_encryption: bool
-    key_value_start: int | None
+    key_value_start: int
+    key_value_stop: int
     parsed_chunks: dict[int, ColumnChunk]
     int96_unit: Literal["ns", "us"] = "ns"
     calendar_mode: CalendarMode = "rebase"
     writer_faults: WriterFaults = field(init=False)
-    _key_values: dict[str, str | None] | None = field(default=None, init=False)
+    _key_values: Mapping[str, str | None] | None = field(default=None, init=False)
     known_calendars: dict[int, LegacyCalendar] | None = field(default=None, init=False)
     _unparsed_weight: int = field(default=0, init=False)
 
@@ -119,8 +120,7 @@ class FileMetadata:
     def legacy_calendars(self) -> dict[int, LegacyCalendar]:
         """Return the columns in the calendar of old Spark versions, by the leaf's ordinal, whatever ``calendar_mode``
         is."""
-        start = self.key_value_start
-        if start is None or self.data.find(_CALENDAR_MARK, start) < 0:
+        if self.data.find(_CALENDAR_MARK, self.key_value_start, self.key_value_stop) < 0:
             return {}
 
         from asyncpq.parquet.calendars import legacy_calendar, written_calendars  # few files need them
@@ -152,16 +152,28 @@ class FileMetadata:
     def key_value_metadata(self) -> Mapping[str, str | None]:
         """The file's key-value metadata, with a repeated key's first value. Bytes that are not UTF-8 are escaped."""
         if self._key_values is None:
-            pairs: dict[str, str | None] = {}
-            if self.key_value_start is not None:
-                reader = CompactReader(self.data, self.key_value_start)
-                for pair in _structs(reader.value(LIST)):
-                    key, value = pair.get(1), pair.get(2)
-                    if isinstance(key, bytes):
-                        text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else None
-                        pairs.setdefault(key.decode("utf-8", "backslashreplace"), text)
-            self._key_values = pairs
+            raw = self.data[self.key_value_start : self.key_value_stop]
+            self._key_values = _shared_key_values(raw) if len(raw) <= _SHARED_BYTES else _decode_key_values(raw)
         return self._key_values
+
+
+_SHARED_BYTES: Final = 64 * 1024
+
+
+@lru_cache(maxsize=16)
+def _shared_key_values(raw: bytes) -> Mapping[str, str | None]:
+    """Decode key-value metadata. Equal bytes give the same object: most files of a dataset have equal ones."""
+    return _decode_key_values(raw)
+
+
+def _decode_key_values(raw: bytes) -> Mapping[str, str | None]:
+    pairs: dict[str, str | None] = {}
+    for pair in _structs(CompactReader(raw).value(LIST)) if raw else ():
+        key, value = pair.get(1), pair.get(2)
+        if isinstance(key, bytes):
+            text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else None
+            pairs.setdefault(key.decode("utf-8", "backslashreplace"), text)
+    return pairs
 
 
 def decode_file_metadata(
@@ -222,7 +234,7 @@ class _Footer:
         self._created_by: str | None = None
         self._column_orders: tuple[ColumnOrder, ...] | None = None
         self._has_encryption = False
-        self._key_value_start: int | None = None
+        self._key_value_start = self._key_value_stop = 0
         self._parsed_chunks: dict[int, ColumnChunk] = {}
 
     def read_field(self, field_id: int, field_type: int) -> None:
@@ -250,6 +262,7 @@ class _Footer:
         elif field_id == 5:
             self._key_value_start = reader.pos
             reader.skip(LIST)
+            self._key_value_stop = reader.pos
         else:
             self._column_orders = _column_orders(reader)
 
@@ -275,6 +288,7 @@ class _Footer:
             dropped=tuple(dropped),
             has_encryption=self._has_encryption,
             key_value_start=self._key_value_start,
+            key_value_stop=self._key_value_stop,
             parsed_chunks=self._parsed_chunks,
         )
 

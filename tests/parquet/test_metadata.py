@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
-from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.metadata import decode_file_metadata, set_key_values
 from asyncpq.parquet.statistics import ColumnOrder
-from asyncpq.parquet.thrift import STRUCT, CompactWriter
+from asyncpq.parquet.thrift import DEFAULT_MAX_ELEMENTS, STRUCT, CompactWriter
 from tests.parquet.footers import footer, write_schema
 from tests.parquet_samples import DATA, find_footer, metadata_of, requires_corpus, sample, sample_metadata
 
@@ -30,6 +30,14 @@ def test_a_footer_written_by_hand() -> None:
     assert not metadata.has_encryption
     assert metadata.created_by is None
     assert dict(metadata.key_value_metadata) == {}
+
+
+def test_files_with_equal_key_values_share_them_unless_these_are_large() -> None:
+    for text, shared in (("a", True), ("b", True), ("a" * 100_000, False)):
+        data = set_key_values(footer(), {"key": text}, max_elements=DEFAULT_MAX_ELEMENTS)
+        first, second = decode_file_metadata(data), decode_file_metadata(data)
+        assert first.key_value_metadata == second.key_value_metadata == {"key": text}
+        assert (first.key_value_metadata is second.key_value_metadata) == shared
 
 
 def test_column_orders_of_the_future_are_unknown() -> None:
