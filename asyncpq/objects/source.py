@@ -174,7 +174,7 @@ class Freshness:
         """Drop the pointers to ``version`` from every cache tier, since the object has another version now."""
         pointer = self.pointer()
         if version.can_validate:
-            self._runtime.outdated[self.key] = version.validator.digest()
+            self._runtime.outdated[self.key] = version.validator.identity
         if pointer is not None and not pointer.validator.same_version(version.validator):
             return  # another read has seen the new version already
         self._own_pointer = None
@@ -202,7 +202,7 @@ class Freshness:
     def is_outdated(self, validator: Validator) -> bool:
         """Return whether this session has seen that the object with this version was replaced."""
         known = self._runtime.outdated.get(self.key)
-        return known is not None and bool(known == validator.digest())
+        return known is not None and bool(known == validator.identity)
 
     def contradicts(self, validator: Validator) -> bool:
         """Return whether this session knows that the object does not have this version: it was seen replaced, or
@@ -417,8 +417,8 @@ class ObjectSource:
             can_validate=self.handle.guarantee is not Guarantee.NONE,
         )
 
-    def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[str | bytes, ...]:
-        return ("version of some leaves" if partial else "version", *self._pointer_key, validator.digest())
+    def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[object, ...]:
+        return ("version of some leaves" if partial else "version", *self._pointer_key, *validator.identity)
 
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
         """Fetch footer and tail from the store: one suffix GET, and another if the first was too short."""

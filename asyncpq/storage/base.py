@@ -88,10 +88,14 @@ class Validator:
             return False
         return self.is_strong or self.last_modified == other.last_modified
 
+    @property
+    def identity(self) -> tuple[int, str | None, str | None, str | None]:
+        """What identifies the version, for keys within this process."""
+        return self.size, self.etag, self.version, None if self.is_strong else self.last_modified
+
     def digest(self) -> bytes:
         """Return 16 bytes that identify the version, for cache keys."""
-        parts = (str(self.size), self.etag, self.version, None if self.is_strong else self.last_modified)
-        text = "\0".join(["\1" if part is None else part for part in parts])
+        text = "\0".join(["\1" if part is None else str(part) for part in self.identity])
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:16]
 
 
