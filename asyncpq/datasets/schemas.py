@@ -56,6 +56,7 @@ class SchemaUnifier:
         self._partition = {} if partition is None else {field.name: field for field in partition}
         self._known: dict[str, _Known] = {}
         self._metadata: dict[bytes, bytes] | None = None
+        self._required: set[str] = set()  # names of columns that no file has yet lacked, or declared nullable
         self._seen: list[pa.Schema] = []
         self._first: str | None = None
 
@@ -87,12 +88,12 @@ class SchemaUnifier:
             if known is None:
                 missed = self._first is not None and not fields[name].nullable
                 self._known[name] = _Known(fields[name].with_nullable(True) if missed else fields[name], url)
+                if not self._known[name].field.nullable:
+                    self._required.add(name)
             elif name not in self._partition:
                 self._unify(known, fields[name], url)
-        if self._first is not None:
-            for name, known in self._known.items():
-                if name not in fields and not known.field.nullable:
-                    known.field = known.field.with_nullable(True)
+        for name in [name for name in self._required if name not in fields]:
+            self._allow_null(name)
         self._first = self._first or url
         if len(self._seen) < _SEEN:
             self._seen.append(schema)
@@ -125,7 +126,11 @@ class SchemaUnifier:
                 known.url = url
             known.field = known.field.with_type(kind)
         if field.nullable and not known.field.nullable:
-            known.field = known.field.with_nullable(True)
+            self._allow_null(field.name)
+
+    def _allow_null(self, name: str) -> None:
+        self._required.discard(name)
+        self._known[name].field = self._known[name].field.with_nullable(True)
 
 
 def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
@@ -237,6 +242,8 @@ def output_schema(
     Raises ColumnNotFoundError if a column is missing, AmbiguousColumnError if a name occurs twice, or the error of an
     unreadable column.
     """
+    if columns is None and not keys and not read_dictionary and not has_unreadable(fields or ()):
+        return schema.remove_metadata()
     nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
     known = {field.name: field for field in fields or ()}
 

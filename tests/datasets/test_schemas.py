@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +110,29 @@ def test_permissive_adds_and_widens() -> None:
         [("a", pa.int8()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])), ("z", pa.date32())]
     )
     assert _unified("permissive", first, second).equals(wanted)
+
+
+def _lines_to_unify(count: int) -> int:
+    """How many lines of Python run to unify the schemas of so many files, each with a column of its own."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    schemas = [pa.schema([("id", pa.int64()), (f"c{number}", pa.int8())]) for number in range(count)]
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert len(_unified("permissive", *schemas)) == count + 1
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_columns_of_files_that_all_differ_are_unified_in_linear_time() -> None:
+    assert _lines_to_unify(400) < 3 * _lines_to_unify(200)
 
 
 def test_permissive_refuses_and_names_the_file_whose_type_it_was() -> None:
