@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from cachetools import LRUCache
@@ -27,7 +28,7 @@ from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
 
-from asyncpq.datasets.model import CatalogReader, DataFile, Deletes, TableField
+from asyncpq.datasets.model import CatalogReader, ColumnBounds, DataFile, Deletes, TableDataFiles, TableField
 from asyncpq.errors import (
     AsyncpqError,
     CorruptFileError,
@@ -61,6 +62,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 _CONCURRENT_MANIFESTS = 16
 _CACHED_ENTRIES = 50_000  # live files of decoded manifests
 _REFS_SHOWN = 8  # names of branches and tags in a message
+_BOUND_NAMES = ("min", "max", "null_count", "all_null", "exact", "may_be_nan")
+_BOUNDS = attrgetter(*_BOUND_NAMES)
 _CACHED_SELECTIONS = 4  # sets of manifests and columns
 _METADATA_HINT = (
     "Pass its folder, or the newest metadata/*.metadata.json; or load the table from its catalog with pyiceberg."
@@ -314,10 +317,11 @@ class IcebergSnapshot:
         key = (tuple(bounded), *[manifest.manifest_path for manifest in kept])
         decoded = self._decoded.get(key)
         if decoded is None:
-            entries = await call_each(partial(self._read, reader), kept, at_once=_CONCURRENT_MANIFESTS)
+            read = await call_each(partial(self._read, reader), kept, at_once=_CONCURRENT_MANIFESTS)
+            pairs = list(zip(kept, read, strict=True))
+            del read  # the thread drops the entries
             untrusted = self.untrusted if reader.trust_statistics else None
             equality = EqualityIndex(self.keys, self.specs, untrusted, self.name)
-            pairs = zip(kept, entries, strict=True)
             decoded = await asyncio.to_thread(
                 _ManifestFiles, pairs, self.schema, self.fields, self.specs, bounded, equality, self.name, self.store
             )
@@ -350,7 +354,7 @@ class _ManifestFiles:
 
     def __init__(
         self,
-        manifests: Iterable[tuple[ManifestFile, Sequence[ManifestFileEntry]]],
+        manifests: list[tuple[ManifestFile, Sequence[ManifestFileEntry]]],
         schema: Schema,
         fields: tuple[TableField, ...],
         specs: Mapping[int, PartitionSpec],
@@ -363,7 +367,7 @@ class _ManifestFiles:
         ``store``; data files that are not are unreadable.
 
         Args:
-            manifests: pairs of a manifest and its entries, of data and delete files.
+            manifests: pairs of a manifest and its entries, of data and delete files; the list is emptied.
             schema: schema of the snapshot.
             fields: the columns of ``schema``.
             specs: the table's partition specs, by id.
@@ -376,6 +380,7 @@ class _ManifestFiles:
         deletes: list[ManifestFileEntry] = []
         for manifest, entries in manifests:
             (data if manifest.content == ManifestContent.DATA else deletes).extend(entries)
+        manifests.clear()
         for entry in deletes:
             store.check(entry.url)
         self._table = table
@@ -384,8 +389,7 @@ class _ManifestFiles:
         self._bounded = bounded
         index = DeleteIndex(deletes, equality, table)
         self._identities = {spec_id: _identities(schema, spec) for spec_id, spec in specs.items()}
-        self._entries = [(entry, specs[entry.spec_id]) for entry in data if entry.content == DATA]
-        self._specs = {spec.spec_id: spec for _, spec in self._entries}
+        self._specs = {entry.spec_id: specs[entry.spec_id] for entry in data if entry.content == DATA}
         for entry in (*data, *deletes):
             if len(entry.partition) < len(specs[entry.spec_id].fields):
                 raise CorruptFileError(
@@ -393,23 +397,30 @@ class _ManifestFiles:
                     f"has {len(specs[entry.spec_id].fields)} fields",
                     url=safe_url(entry.url),
                 )
-        self._files = [self._data_file(entry, index) for entry, _ in self._entries]
+        self._partitions: list[dict[str, Any]] = [{}]
+        self._defaulted: list[tuple[TableField, ...] | None] = [None]  # columns of the files with each partition
+        positions: dict[tuple[int, str], int] = {}  # in ``_partitions``
+        self._files = self._data_files([self._row(entry, index, positions) for entry in data if entry.content == DATA])
 
     def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
         """Return the files that ``partitions`` keeps. If it keeps all, the result is always the same object, so that
         caches recognise it."""
         if all(partitions.keeps_all(spec) for spec in self._specs.values()):
             return self._files
-        pairs = zip(self._files, self._entries, strict=True)
-        kept = [file for file, (entry, spec) in pairs if partitions.keeps_file(entry.file, spec)]
-        return self._files if len(kept) == len(self._files) else kept
+        specs = self._specs
+        kept = [row for row in self._files.rows if partitions.keeps_partition(row[2], specs[row[3]], row[0])]
+        return self._files if len(kept) == len(self._files) else self._data_files(kept)
 
-    def _data_file(self, entry: ManifestFileEntry, index: DeleteIndex) -> DataFile:
-        """Convert one manifest entry to a data file. If the file cannot be read, it carries the error, which is
-        raised only if a read needs the file. ``index`` has the snapshot's deletes."""
+    def _row(
+        self, entry: ManifestFileEntry, index: DeleteIndex, positions: dict[tuple[int, str], int]
+    ) -> tuple[Any, ...]:
+        """Convert one manifest entry to the row of a data file: its url, the position of its partition values, these
+        as the manifest has them, the spec's id, and the rest of what :meth:`_data_file` takes.
+
+        If the file cannot be read, the row has the error, which is raised only if a read needs the file. ``index`` has
+        the snapshot's deletes."""
         unreadable: AsyncpqError | None = None
-        partition: dict[str, Any] = {}
-        fields: tuple[TableField, ...] | None = None
+        position = 0
         deletes: Deletes | None = None
         num_rows = entry.num_rows if entry.num_rows >= 0 else None
         try:
@@ -419,25 +430,44 @@ class _ManifestFiles:
                     f"{self._table} has data files in {printable(entry.format)}: only Parquet is read",
                     url=safe_url(entry.url),
                 )
-            partition = self._partition(entry)
-            # Trino 483 writes 0.0 for infinity, and the files of 0.0 may have -0.0: what the file itself has counts
-            if zeros := {name: value for name, value in partition.items() if isinstance(value, float) and not value}:
-                partition = {name: value for name, value in partition.items() if name not in zeros}
-                fields = tuple(replace(part, default=zeros.get(part.name, part.default)) for part in self._fields)
+            key = entry.spec_id, repr(entry.partition)  # equal values may differ: 0.0 and -0.0
+            position = positions.get(key, 0)
+            if not position and (partition := self._partition(entry)):
+                position = positions[key] = len(self._partitions)
+                # Trino 483 writes 0.0 for infinity, and the files of 0.0 may have -0.0: what the file itself has counts
+                zeros = {name: value for name, value in partition.items() if isinstance(value, float) and not value}
+                self._partitions.append({name: value for name, value in partition.items() if name not in zeros})
+                defaulted = [replace(part, default=zeros.get(part.name, part.default)) for part in self._fields]
+                self._defaulted.append(tuple(defaulted) if zeros else None)
         except (UnsupportedFeatureError, CorruptFileError) as error:
             unreadable = error
         try:
             deletes = index.deletes_of(entry)
         except (UnsupportedFeatureError, CorruptFileError) as error:
             unreadable, num_rows = error, None  # the number of deleted rows is unknown
+        constant = self._partitions[position]
+        bounds = tuple(
+            [None if name in constant else _BOUNDS(column_bounds(leaf, entry)) for name, leaf in self._bounded.items()]
+        )
+        return entry.url, position, entry.partition, entry.spec_id, entry.size, num_rows, bounds, deletes, unreadable
+
+    def _data_files(self, rows: list[tuple[Any, ...]]) -> TableDataFiles:
+        are_described = bool(self._bounded) or len(self._partitions) > 1
+        return TableDataFiles(rows, self._data_file, self._partitions, are_described=are_described)
+
+    def _data_file(self, row: tuple[Any, ...]) -> DataFile:
+        """Make the data file of a row of :meth:`_row`."""
+        url, position, _, _, size, num_rows, bounds, deletes, unreadable = row
         return DataFile(
-            url=entry.url,
-            size=entry.size,
+            url=url,
+            size=size,
             num_rows=num_rows,
-            partition=partition,
-            fields=fields,
+            partition=self._partitions[position],
+            fields=self._defaulted[position],
             bounds={
-                name: column_bounds(leaf, entry.file) for name, leaf in self._bounded.items() if name not in partition
+                name: ColumnBounds(**dict(zip(_BOUND_NAMES, values, strict=True)))
+                for name, values in zip(self._bounded, bounds, strict=True)
+                if values is not None
             },
             deletes=deletes,
             immutable=True,

@@ -572,7 +572,7 @@ class EqualityIndex:
     def _bounds_of(self, entry: ManifestFileEntry, leaf: NestedField) -> ColumnBounds:
         key = (id(entry), leaf.field_id)
         if key not in self._bounds:
-            self._bounds[key] = column_bounds(leaf, entry.file)
+            self._bounds[key] = column_bounds(leaf, entry)
         return self._bounds[key]
 
     def _constants(self, data: ManifestFileEntry) -> dict[str, Any]:

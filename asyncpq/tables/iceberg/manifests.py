@@ -18,7 +18,7 @@ import datetime as dt
 import logging
 import math
 import struct
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -103,17 +103,12 @@ class ManifestFileEntry:
     content_offset: int | None
     content_size: int | None
     equality_ids: tuple[int, ...]  # field ids of the key columns of an equality delete file
-    file: IcebergFile  # pyiceberg's record, for its statistics
-
-    @property
-    def lower_bounds(self) -> Mapping[int, bytes]:
-        """Encoded lower bounds by field id; empty if the manifest has none."""
-        return self.file.lower_bounds or {}
-
-    @property
-    def upper_bounds(self) -> Mapping[int, bytes]:
-        """Encoded upper bounds by field id; empty if the manifest has none."""
-        return self.file.upper_bounds or {}
+    # By field id; empty if the manifest has none. pyiceberg's record is not kept: it is several objects, which the
+    # garbage collector walks over.
+    lower_bounds: Mapping[int, bytes]  # encoded
+    upper_bounds: Mapping[int, bytes]
+    null_counts: Mapping[int, int]
+    nan_counts: Mapping[int, int]
 
     @property
     def partition_key(self) -> Hashable:
@@ -198,7 +193,10 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestF
         content_offset=content_offset,
         content_size=content_size,
         equality_ids=tuple(file.equality_ids or ()),
-        file=file,
+        lower_bounds=file.lower_bounds or {},
+        upper_bounds=file.upper_bounds or {},
+        null_counts=file.null_value_counts or {},
+        nan_counts=file.nan_value_counts or {},
     )
 
 
@@ -251,7 +249,7 @@ class PartitionFilter:
             predicates.AlwaysTrue() if where is None else _Translation(leaves).may_be(where, analysis.Truth.TRUE)
         )
         self._manifest: dict[int, Callable[[ManifestFile], bool]] = {}
-        self._file: dict[int, Callable[[IcebergFile], bool]] = {}
+        self._partition: dict[int, Callable[[Any], bool]] = {}
 
     def keeps_manifest(self, manifest: ManifestFile, spec: PartitionSpec) -> bool:
         """Return whether a file of the manifest may have matching rows."""
@@ -268,16 +266,16 @@ class PartitionFilter:
         """Return whether the filter keeps every partition of a spec."""
         return isinstance(self._projected(spec), predicates.AlwaysTrue)
 
-    def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
-        """Return whether the file may have matching rows."""
+    def keeps_partition(self, values: Sequence[Any], spec: PartitionSpec, url: str) -> bool:
+        """Return whether the file at ``url``, with these partition values, may have matching rows."""
         try:
-            if spec.spec_id not in self._file:
+            if spec.spec_id not in self._partition:
                 partition = Schema(*spec.partition_type(self._schema).fields)
                 evaluate = expression_evaluator(partition, self._projected(spec), True)
-                self._file[spec.spec_id] = lambda file: evaluate(file.partition)
-            return self._file[spec.spec_id](file)
+                self._partition[spec.spec_id] = evaluate
+            return self._partition[spec.spec_id](values)
         except _PYICEBERG_ERRORS as error:
-            return _rules_out_nothing(f"the partition values of {safe_url(file.file_path)}", error)
+            return _rules_out_nothing(f"the partition values of {safe_url(url)}", error)
 
     def _projected(self, spec: PartitionSpec) -> predicates.BooleanExpression:
         """Return the predicate on the partition values of a spec."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg import types
 from pyiceberg.conversions import from_bytes, from_json
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
@@ -24,6 +23,9 @@ from asyncpq.datasets.model import OTHER_COLUMNS, VARIANT_PARTS, VARIANT_TYPE, C
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    from asyncpq.tables.iceberg.manifests import ManifestFileEntry
 
 _REFUSED = (types.GeographyType, types.GeometryType)
 _WITHOUT_BOUNDS = (*_REFUSED, types.UnknownType)
@@ -100,7 +102,7 @@ def _leaves(
             yield prefix + field.name, field
 
 
-def column_bounds(field: types.NestedField, file: IcebergFile) -> ColumnBounds:
+def column_bounds(field: types.NestedField, file: ManifestFileEntry) -> ColumnBounds:
     """Decode the bounds and counts of a field from a manifest entry. The field is primitive, not in a list or map."""
     iceberg_type = field.field_type
     field_id = field.field_id
@@ -108,21 +110,21 @@ def column_bounds(field: types.NestedField, file: IcebergFile) -> ColumnBounds:
     low, high = _bound(iceberg_type, file.lower_bounds, field_id), _bound(iceberg_type, file.upper_bounds, field_id)
     if low != low or high != high:  # NaN
         low = high = None
-    null_count = (file.null_value_counts or {}).get(field_id)
-    if null_count is not None and not 0 <= null_count <= file.record_count:
+    null_count = file.null_counts.get(field_id)
+    if null_count is not None and not 0 <= null_count <= file.num_rows:
         null_count = None
     return ColumnBounds(
         min=low,
         max=high,
         null_count=null_count,
-        all_null=null_count is not None and null_count == file.record_count,
+        all_null=null_count is not None and null_count == file.num_rows,
         exact=False,  # the spec allows any bounds; those of strings are truncated
-        may_be_nan=is_float and (file.nan_value_counts or {}).get(field_id) != 0,
+        may_be_nan=is_float and file.nan_counts.get(field_id) != 0,
     )
 
 
-def _bound(iceberg_type: types.IcebergType, bounds: dict[int, bytes] | None, field_id: int) -> Scalar:
-    raw = (bounds or {}).get(field_id)
+def _bound(iceberg_type: types.IcebergType, bounds: Mapping[int, bytes], field_id: int) -> Scalar:
+    raw = bounds.get(field_id)
     is_ordered = not isinstance(iceberg_type, types.UUIDType)  # writers disagree on the order of UUIDs
     if raw is None or not isinstance(iceberg_type, types.PrimitiveType) or not is_ordered:
         return None

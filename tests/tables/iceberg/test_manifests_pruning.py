@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import gc
 import math
 import struct
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions.literals import literal
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
@@ -234,18 +236,56 @@ _NAN = struct.pack("<d", math.nan)
 )
 def test_bounds_of_doubles(low: bytes | None, high: bytes, expected: tuple[float | None, float | None]) -> None:
     lower = {} if low is None else {1: low}
-    file = DataFile.from_args(record_count=2, lower_bounds=lower, upper_bounds={1: high}, null_value_counts={1: 3})
+    file = _entry(num_rows=2, lower_bounds=lower, upper_bounds={1: high}, null_counts={1: 3})
     bounds = column_bounds(NestedField(1, "x", DoubleType()), file)
     assert (bounds.min, bounds.max) == expected
     assert bounds.may_be_nan
     assert bounds.null_count is None  # more nulls than rows say nothing
 
 
+async def test_files_of_a_large_table_are_few_objects_that_the_garbage_collector_walks_over(tmp_path: Path) -> None:
+    table = make_table(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]))
+    with table.update_spec() as update:
+        update.add_identity("p")
+    files = [
+        data_record(
+            table,
+            f"{table.location()}/data/{number}.parquet",
+            Record(number % 3),
+            lower_bounds={1: struct.pack("<q", number)},
+            upper_bounds={1: struct.pack("<q", number)},
+            column_sizes={1: 10, 2: 10},
+            split_offsets=[4],
+        )
+        for number in range(2000)
+    ]
+    add_files(table, (), data=files)
+    catalog, reader = IcebergCatalog(table.refresh()), LocalReader()
+    await (await IcebergCatalog(table).snapshot(reader)).files(col("id") > 5, reader)  # imports
+    del files
+    gc.collect()
+    before = len(gc.get_objects())
+    snapshot = await catalog.snapshot(reader)
+    kept = await snapshot.files(col("id") > 5, reader)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 1.2 * len(kept)  # the cached entries of the manifest
+    assert kept[7].partition == {"p": 1}
+    assert (kept[7].bounds["id"].min, kept[7].bounds["id"].max) == (7, 7)
+    assert [file.url for file in await snapshot.files(col("p") == 1, reader)] == [
+        file.url for file in kept if file.partition == {"p": 1}
+    ]
+
+
+def _entry(num_rows: int = 1, **statistics: Any) -> Any:
+    """What has the statistics of a data file's entry."""
+    return SimpleNamespace(**{"num_rows": num_rows, "null_counts": {}, "nan_counts": {}, **statistics})
+
+
 def test_bounds_that_say_nothing() -> None:
-    file = DataFile.from_args(record_count=1, lower_bounds={1: b"\xff"}, upper_bounds={1: b"a"})
+    file = _entry(lower_bounds={1: b"\xff"}, upper_bounds={1: b"a"})
     assert column_bounds(NestedField(1, "x", StringType()), file).min is None  # cut inside a character
     early = struct.pack("<q", -(1 << 60))
-    file = DataFile.from_args(record_count=1, lower_bounds={1: early}, upper_bounds={1: early})
+    file = _entry(lower_bounds={1: early}, upper_bounds={1: early})
     assert column_bounds(NestedField(1, "x", TimestampType()), file) == ColumnBounds(may_be_nan=False)
 
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
@@ -123,7 +123,6 @@ def _check(source: PrimitiveType, transform: Transform[Any, Any], partition: Any
     """Each predicate of ``matching`` keeps a file and a manifest of the partition."""
     schema = Schema(NestedField(1, "v", source))
     spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
-    file = DataFile.from_args(_table_format_version=3, file_path="x", partition=Record(partition), record_count=1)
     result = transform.result_type(source)
     assert isinstance(result, PrimitiveType)
     bound = to_bytes(result, partition)
@@ -131,7 +130,7 @@ def _check(source: PrimitiveType, transform: Transform[Any, Any], partition: Any
     manifest = ManifestFile.from_args(manifest_path="m", partition_spec_id=0, partitions=[summary])
     for where in matching:
         partitions = PartitionFilter(where, schema, {"v": schema.find_field(1)})
-        assert partitions.keeps_file(file, spec), where
+        assert partitions.keeps_partition([partition], spec, "x"), where
         assert partitions.keeps_manifest(manifest, spec), where
 
 
@@ -329,11 +328,10 @@ def test_truncated_values_below_the_type() -> None:
     spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform[Any](10), "part"))
     least = -(2**31)
     partition = Record(least - 2)
-    file = DataFile.from_args(_table_format_version=3, file_path="x", partition=partition, record_count=1)
     for value in (least, least + 7):
         for where in _predicates(value, [least, value, least + 20, 0, 7]):
-            assert PartitionFilter(where, schema, {"v": schema.find_field(1)}).keeps_file(file, spec), where
-    assert not PartitionFilter(col("v") == 5, schema, {"v": schema.find_field(1)}).keeps_file(file, spec)
+            assert PartitionFilter(where, schema, {"v": schema.find_field(1)}).keeps_partition(partition, spec, "x")
+    assert not PartitionFilter(col("v") == 5, schema, {"v": schema.find_field(1)}).keeps_partition(partition, spec, "x")
 
 
 async def test_an_unknown_transform_rules_out_nothing(tmp_path: Path) -> None:
