@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import pyarrow as pa
 from cachetools import LRUCache
 
+from asyncpq.checkpoints import sorted_distinct
 from asyncpq.datasets.dataset_files import FILES_A_STEP, DatasetFiles, DatasetScan, DatasetState
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import View, urls_of
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.datasets.schemas import has_unreadable, output_schema
-from asyncpq.decoding.arrow import counted, plain_array, take_table
+from asyncpq.decoding.arrow import counted
 from asyncpq.decoding.filter import FilterCompiler
 from asyncpq.decoding.kernels import Expression as ArrowExpression
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
@@ -41,7 +42,9 @@ from asyncpq.scan.request import (
     names_alone,
     predicate_steps,
     row_places,
+    rows_at,
     short_or_unparsed,
+    take_steps,
     where_steps,
 )
 
@@ -308,24 +311,33 @@ class Dataset(EnteredAsync):
             RowIndexError: the dataset does not have the file, the file does not have the row, or the row is deleted.
             ObjectChangedError: a file was replaced during the read.
         """
-        asked = row_places(rows)
-        by_file: dict[str, dict[int, None]] = {}
-        for url, row in asked:
-            by_file.setdefault(url, {})[row] = None
-        distinct = {url: sorted(tables) for url, tables in by_file.items()}
-        ask = self._ask(columns, None, read_dictionary=read_dictionary)
-        ask = ask._replace(by_file={url: AccessPlan.rows(tables) for url, tables in distinct.items()}, exactly=True)
-        found, _ = await self._collect("take", ask)
-        place: dict[tuple[str, int], int] = {}
-        num_rows = 0
-        for opened, tables in found:
-            url = opened.file.url
-            place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
-            num_rows += sum(table.num_rows for table in tables)
+
+        def checked() -> tuple[list[tuple[str, int]], dict[str, list[int]], dict[str, AccessPlan]]:
+            places = row_places(rows)
+            by_file: dict[str, dict[int, None]] = {}
+            for url, row in places:
+                by_file.setdefault(url, {})[row] = None
+            distinct = {url: sorted_distinct(numbers) for url, numbers in by_file.items()}
+            return places, distinct, {url: AccessPlan.rows(numbers) for url, numbers in distinct.items()}
+
+        steps = take_steps(rows)
+        asked, distinct, by_file = await self._runtime.off_loop(checked, steps)
+        ask = await self._asked(columns, None, read_dictionary=read_dictionary)
+        found, _ = await self._collect("take", ask._replace(by_file=by_file, exactly=True))
         table = await self._concatenated(found, ask)
         if not table.num_columns:
             return counted(len(asked))
-        return take_table(table, plain_array([place[item] for item in asked], pa.int64()))
+
+        def ordered() -> pa.Table:
+            place: dict[tuple[str, int], int] = {}
+            num_rows = 0
+            for opened, tables in found:
+                url = opened.file.url
+                place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
+                num_rows += sum(part.num_rows for part in tables)
+            return rows_at(table, place, asked)
+
+        return await self._runtime.off_loop(ordered, steps + table.num_columns)
 
     async def count(self, where: Where | None = None, *, access: Mapping[str, AccessPlan] | None = None) -> int:
         """Return the number of matching rows; without ``where`` from footers or a table's metadata alone.

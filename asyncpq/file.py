@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import counted, plain_array, take_table
+from asyncpq.checkpoints import sorted_distinct
+from asyncpq.decoding.arrow import counted
 from asyncpq.decoding.field_types import check_arrow_schema, file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import Operation, OperationName
@@ -34,6 +34,8 @@ from asyncpq.scan.request import (
     names_alone,
     predicate,
     row_numbers,
+    rows_at,
+    take_steps,
 )
 from asyncpq.scan.request import Predicate as ParsedPredicate
 from asyncpq.scan.stream import Scan
@@ -336,21 +338,29 @@ class File(EnteredAsync):
             RowIndexError: a number is negative or not less than ``num_rows``.
             ObjectChangedError: the object has another version now.
         """
-        rows = row_numbers(rows)
-        distinct = sorted(set(rows))
-        if distinct and distinct[0] < 0:
-            message = f"row {distinct[0]} is not in a file of {self.num_rows} rows"
-            raise RowIndexError(message, url=self.url, hint="Row numbers are counted from 0.")
+
+        def checked() -> tuple[list[int], list[int], AccessPlan]:
+            numbers = row_numbers(rows)
+            distinct = sorted_distinct(numbers)
+            if distinct and distinct[0] < 0:
+                message = f"row {distinct[0]} is not in a file of {self.num_rows} rows"
+                raise RowIndexError(message, url=self.url, hint="Row numbers are counted from 0.")
+            return numbers, distinct, AccessPlan.row_ranges(RowRanges.from_rows(distinct))
+
+        runtime, steps = self._source.runtime, take_steps(rows)
+        numbers, distinct, access = await runtime.off_loop(checked, steps)
         dictionaries = names_alone(read_dictionary, "read_dictionary")
-        access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
         request = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
         _, table = await self._collect(request, self._operation("take"))
-        if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
+        if numbers == distinct:
             return table
         if not table.num_columns:
-            return counted(len(rows))
-        position = {row: at for at, row in enumerate(distinct)}
-        return take_table(table, plain_array([position[row] for row in rows], pa.int64()))
+            return counted(len(numbers))
+
+        def ordered() -> pa.Table:
+            return rows_at(table, {row: place for place, row in enumerate(distinct)}, numbers)
+
+        return await runtime.off_loop(ordered, steps + table.num_columns)
 
     async def count(self, where: Predicate | None = None, *, access: AccessPlan | None = None) -> int:
         """Return how many rows match; without ``where``, the footer gives the number, and no data is read.

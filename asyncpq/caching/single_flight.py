@@ -155,9 +155,8 @@ class SingleFlight:
         context = None if work_owner.get() is None else shared_context()
         # an eager task factory takes the first step at once
         flight.task = task = asyncio.get_running_loop().create_task(begin(), context=context)
-        names = tuple(keys)
-        for key in names:
-            self._flights[key] = flight
+        names: dict[Hashable, Flight[Any]] = dict.fromkeys(keys, flight)  # each is hashed once
+        self._flights.update(names)
         self._tasks.add(task)
 
         def forget() -> None:

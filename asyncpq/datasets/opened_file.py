@@ -220,7 +220,9 @@ class OpenedFile:
     ) -> int:
         if columns.fields is not None and has_coarse_timestamps(columns.schema):
             self.version = self.version.in_int96_unit("us")
-        file, version, view = self.file, self.version, self.view(columns)
+        file, version = self.file, self.version
+        make_view = partial(self.view, columns)
+        view = await self.source.runtime.off_loop(make_view, len(columns.schema) // _COLUMNS_A_STEP)
         access = None if ask.by_file is None else ask.by_file.get(file.url, AccessPlan.none())
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))
@@ -341,6 +343,7 @@ def _differs(found: Validator, listed: Validator | None) -> bool:
 
 T = TypeVar("T")
 
+_COLUMNS_A_STEP: Final = 8  # of a dataset, matched with a file's
 _STARTED_AT_ONCE: Final = 8  # files; more would keep other tasks of the event loop waiting
 _BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
 

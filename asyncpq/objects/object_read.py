@@ -399,13 +399,17 @@ class ObjectRead(Generic[V]):
         source, metrics = self.source, self.metrics
         waits: dict[Flight[_Fetched], list[ContentKey]]
         waits, rest = source.runtime.flights.split(missing)
+        merged: tuple[list[ContentKey], tuple[list[_Range], int]] | None = None
+        if len(rest) > INLINE_STEPS * PARTS_A_STEP:
+            merged = rest, await source.runtime.in_thread(partial(self._ranges, rest))
+            waits, rest = source.runtime.flights.split(missing)  # another read may have begun to fetch some
         for flight in waits:
             flight.join()
         measured = None
         metrics.wait_begins()
         try:
             if rest:
-                ranges, part_bytes = self._ranges(rest)
+                ranges, part_bytes = merged[1] if merged and merged[0] == rest else self._ranges(rest)
                 sizes = [stop - start for start, stop, _ in ranges]
                 if not waits and not source.is_here:
                     measured = MeasuredRound(source, metrics.log, sizes, part_bytes)
@@ -420,13 +424,7 @@ class ObjectRead(Generic[V]):
             else:
                 with _told(arrivals, waits):
                     await landing(waits)
-            for flight, keys in waits.items():
-                if flight.task.done():  # all are, unless one has failed, which raises here
-                    fetched = flight.result()
-                    # a response to a request from before this read validates by its age alone
-                    self.current |= fetched.validated and flight.began >= self.began
-                    for key in keys:
-                        found[key] = fetched.data[key]
+            self._add_landed(waits, found)
             if measured is not None:
                 measured.ended()
         finally:
@@ -436,6 +434,18 @@ class ObjectRead(Generic[V]):
                 flight.leave()
             metrics.wait_ends()
         return rest
+
+    def _add_landed(self, waits: Mapping[Flight[_Fetched], Sequence[ContentKey]], found: dict[ContentKey, Any]) -> None:
+        """Add the parts of the fetches that have ended to ``found``. Raises the error of one that has failed."""
+        for flight, keys in waits.items():
+            if flight.task.done():  # all are, unless one has failed, which raises here
+                fetched = flight.result()
+                # a response to a request from before this read validates by its age alone
+                self.current |= fetched.validated and flight.began >= self.began
+                if len(keys) == len(fetched.data):  # all of them, whose hashes are known
+                    found.update(fetched.data)
+                else:
+                    found.update({key: fetched.data[key] for key in keys})
 
     def _ranges(self, keys: list[ContentKey]) -> tuple[list[_Range], int]:
         """Merge the parts to the ranges to fetch. Return these, and the size in bytes to which longer ones are cut."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -219,7 +220,7 @@ async def _schema_of(
         operation.part_ended(part, error, number + 1 if tells else None)
 
     async def schema_of(opened: OpenedFile) -> pa.Schema:
-        return opened.schema
+        return await state.runtime.off_loop(lambda: opened.schema, len(opened.version.metadata.schema.leaves))
 
     opener = Opener(
         runtime=state.runtime,
@@ -235,7 +236,7 @@ async def _schema_of(
         async for opened, schema in opened_files:
             await opened.close()
             operation.part_ended(opened.operation, None, opened.number + 1 if tells else None)
-            unifier.add(opened.version.url, schema)
+            await state.runtime.off_loop(partial(unifier.add, opened.version.url, schema), len(schema))
             if policy == "strict":
                 state.unifier = unifier
                 return unifier.schema

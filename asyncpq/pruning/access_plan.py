@@ -360,6 +360,12 @@ class AccessPlan:
         return not self._either and not self._nested and self._rows == NO_ROWS and self._groups == ALL_GROUPS
 
     @property
+    def num_ranges(self) -> int:
+        """The number of ranges of rows that the plan names."""
+        groups = sum([rows.ranges.num_ranges for _, rows in self._groups.groups])
+        return self._rows.ranges.num_ranges + groups + sum([plan.num_ranges for plan in self._nested])
+
+    @property
     def is_positional(self) -> bool:
         """Whether the plan names row groups or rows, and so is meant for one version of one file."""
         return not self.is_all and not self.is_none

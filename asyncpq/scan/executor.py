@@ -63,6 +63,8 @@ class ScannedFile(Protocol):
 
 F = TypeVar("F", bound=ScannedFile)
 
+_COLUMNS_A_STEP = 32  # of a table that is joined with others
+
 
 class ScannedFiles(Protocol[F]):
     """Finds, opens and plans the files of one scan, and decides whether the scan goes on after an error."""
@@ -451,4 +453,5 @@ async def joined(runtime: Runtime, parts: Sequence[pa.Table | pa.RecordBatch], s
             batches += part.to_batches() if isinstance(part, pa.Table) else (part,)
         return one_table(batches, schema)
 
-    return join() if len(parts) <= INLINE_STEPS else await runtime.in_thread(join)
+    steps = len(parts) * (1 + len(schema) // _COLUMNS_A_STEP)
+    return join() if steps <= INLINE_STEPS else await runtime.in_thread(join)

@@ -91,6 +91,7 @@ class _OtherColumnsError(ObjectChangedError):
 
 
 # atoms whose kernels are called without pyarrow.compute
+_RANGES_A_STEP: Final = 32  # of an access plan
 _COMMON: Final = frozenset({Comparison, Contains, In, IsNull, KeyIn, Like, StartsWith})
 _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns prune by
 
@@ -184,7 +185,8 @@ class ScanPlanner:
             if request.access is None:
                 rows = _all_rows(version) if version.all_rows is None else version.all_rows
             else:
-                rows = request.access.resolve(version.row_group_layout)
+                find = partial(request.access.resolve, version.row_group_layout)
+                rows = await source.runtime.off_loop(find, request.access.num_ranges // _RANGES_A_STEP)
             columns, prune = resolved.columns, self._prune
             if self._where is not None and type(self._where) is not Comparison:
                 covered = partial(self._covered, version, columns, self._where)

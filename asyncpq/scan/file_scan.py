@@ -238,6 +238,8 @@ class FileScan:
         round_, decoded = read.round + late, self._keeper.use_decoded
         parts = await read.fetch(keys, "data", round_, decoded=decoded, arrivals=early)
         self._keeper.new.update(parts.asked)
+        if not few:
+            await asyncio.sleep(0)  # other tasks have a turn
         return Fetched(keys, list(map(parts.data.__getitem__, keys)), parts)
 
     async def fetch_unit(self, unit: Unit) -> Fetched:
@@ -508,15 +510,19 @@ class FileScan:
             if match.late
         ]
         columns = [dict[int, pa.Array]() for _ in matches]
-        if threads > 1:
-            if works:
-                await runtime.in_threads(works, threads)
-            works = [
+
+        def by_columns() -> list[Callable[[], object]]:
+            return [
                 partial(_decode_set, match, numbers, decoded)
                 for match, decoded in zip(matches, columns, strict=True)
                 for numbers in column_sets(match.piece.row_group, self._shape, _SETS * threads)
             ]
-            await runtime.in_threads(works, threads)
+
+        if threads > 1:
+            if works:
+                await runtime.in_threads(works, threads)
+            num_columns = sum([len(match.piece.row_group.columns) for match in matches])
+            await runtime.in_threads(await runtime.off_loop(by_columns, num_columns // PARTS_A_STEP), threads)
             works = []
 
         def finish() -> list[_Decoded]:
@@ -618,11 +624,13 @@ class FileScan:
             reader.skip(matched)
         if self._keeper.unproven:
             self._keeper.prove(piece.row_group.ordinal, matched.stop_row)
+        pages = reader.take_pages_decoded()
         if piece.last:
             for leaf, index in reader.locations() if reader.sources.streamed else ():
                 learn_locations(self.read, piece.row_group.ordinal, leaf, index)
             self._readers.pop(piece.row_group.ordinal, None)
-        return _Decoded(match, table, reader.take_pages_decoded())
+            reader.close()
+        return _Decoded(match, table, pages)
 
     def _reader(self, plan: RowGroupPlan) -> RowGroupReader:
         reader = self._readers.get(plan.ordinal)

@@ -24,6 +24,7 @@ from asyncpq.waiting import wait_futures
 # its rows' bytes from the budget.
 _FEW = 4
 _GROWTH = 2.0  # bytes of rows for each fetched one, before a unit was decoded
+_FEW_COLUMNS = 500  # of tables: their bytes are added up on the event loop
 _NEWEST = 0.5  # weight of the last fetch in the time that a fetch takes
 
 
@@ -267,7 +268,9 @@ class Pipeline:
         self._moved.set()
         with self._throughput.decoding(unit.first_bytes):
             tables = await scan.decode(unit, fetched)
-        num_bytes = sum([table.nbytes for table in tables])
+        num_columns = sum([table.num_columns for table in tables])
+        measure = partial(_num_bytes, tables)
+        num_bytes = measure() if num_columns <= _FEW_COLUMNS else await self._runtime.in_thread(measure)
         self._growth = num_bytes / max(1, unit.num_bytes)
         if num_bytes * _FEW < unit.num_bytes:  # as of a filter: no memory to wait for
             self._end_decoded(job)
@@ -405,3 +408,7 @@ class Pipeline:
         else:
             task.cancel()
             task.add_done_callback(ended)
+
+
+def _num_bytes(tables: Iterable[pa.Table]) -> int:
+    return sum([table.nbytes for table in tables])

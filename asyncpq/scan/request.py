@@ -150,7 +150,10 @@ def row_numbers(rows: Any) -> list[int]:
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
         raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers", option="rows")
     values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
-    if any(isinstance(row, bool) for row in values):
+    types = _types(values)
+    if types <= {int}:
+        return values
+    if bool in types:
         raise InvalidOptionError("rows must be whole numbers, not True or False")
     try:
         return [operator.index(row) for row in values]
@@ -178,8 +181,20 @@ def row_places(rows: Any) -> list[tuple[str, int]]:
     return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]
 
 
+def take_steps(rows: Any) -> int:
+    """Return how long the arguments of a ``take`` take to be checked, in steps of
+    :meth:`asyncpq.objects.runtime.Runtime.off_loop`."""
+    return len(rows) // _ROWS_A_STEP if isinstance(rows, Sized) else 0
+
+
+def rows_at(table: pa.Table, places: Mapping[Any, int], rows: Iterable[Any]) -> pa.Table:
+    """Return the rows of a table that ``places`` has for each of ``rows``."""
+    return take_table(table, plain_array([places[row] for row in rows], pa.int64()))
+
+
 _ATOM_STEPS = 5
 _LITERALS_A_STEP = 64
+_ROWS_A_STEP = 32  # of a take
 _UNKNOWN_STEPS = 10_000  # of an expression whose length is not known
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,11 @@ READS: dict[str, Callable[[asyncpq.File], Awaitable[pa.Table]]] = {
     "whole": lambda file: file.read(),
     "pyarrow_filter": lambda file: file.read(where=pc.field("c0") == 7),
 }
+DATASET_READS: dict[str, Callable[[asyncpq.Dataset], Awaitable[object]]] = {
+    "lookup": lambda dataset: dataset.lookup({"c0": 7}),
+    "whole": lambda dataset: dataset.read(),
+}
+T = TypeVar("T")
 
 
 def wide_table(columns: int) -> pa.Table:
@@ -70,20 +75,24 @@ async def test_threads_that_decode_sets_of_columns_leave_each_in_its_place(tmp_p
         assert (await file.read()).equals(table)
 
 
-async def calls_on_the_loop(path: Path, read: Callable[[asyncpq.File], Awaitable[pa.Table]]) -> int:
+async def calls_on_the_loop(path: Path, read: Callable[[asyncpq.File], Awaitable[object]]) -> int:
     """How many Python functions the event loop's thread calls to open a file and read from it."""
+    async with asyncpq.Session() as session:
+        return await calls_of(lambda: session.open_file(str(path)), read)
+
+
+async def calls_of(open_: Callable[[], Awaitable[T]], read: Callable[[T], Awaitable[object]]) -> int:
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
         nonlocal calls
         calls += event == "call"
 
-    async with asyncpq.Session() as session:
-        sys.setprofile(count)
-        try:
-            await read(await session.open_file(str(path)))
-        finally:
-            sys.setprofile(None)
+    sys.setprofile(count)
+    try:
+        await read(await open_())
+    finally:
+        sys.setprofile(None)
     return calls
 
 
@@ -95,6 +104,46 @@ async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, n
     await calls_on_the_loop(write(tmp_path, small), read)  # imports
     few, more = [await calls_on_the_loop(write(tmp_path, columns), read) for columns in (small, large)]
     assert more - few < 10 * (large - small), (few, more)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", DATASET_READS)
+async def test_work_for_each_column_of_a_dataset_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
+    async def calls(columns: int) -> int:
+        url = str(write(tmp_path, columns))
+        async with asyncpq.Session() as session:
+            return await calls_of(lambda: session.open_dataset(url, index=False), DATASET_READS[name])
+
+    small, large = 1200, 2400
+    await calls(small)  # imports
+    few, more = [await calls(columns) for columns in (small, large)]
+    assert more - few < 10 * (large - small), (few, more)
+
+
+async def test_work_for_each_taken_row_leaves_the_event_loop_free(tmp_path: Path) -> None:
+    path = tmp_path / "long.parquet"
+    table = pa.table({"id": range(100_000)})
+    pq.write_table(table, path, row_group_size=20_000)
+
+    async def calls(count: int) -> int:
+        numbers = [*range(0, 2 * count, 2), 1, 1]
+        expected = table.take(numbers)
+
+        async def of_file(file: asyncpq.File) -> None:
+            assert (await file.take(numbers)).equals(expected)
+
+        async def of_dataset(dataset: asyncpq.Dataset) -> None:
+            (url,) = await dataset.files()
+            assert (await dataset.take([(url, row) for row in numbers])).equals(expected)
+
+        async with asyncpq.Session() as session:
+            return await calls_on_the_loop(path, of_file) + await calls_of(
+                lambda: session.open_dataset(str(path), index=False), of_dataset
+            )
+
+    await calls(5000)  # imports
+    few, more = [await calls(count) for count in (5000, 20_000)]
+    assert more - few < 1000, (few, more)
 
 
 async def objects_kept(path: Path, columns: list[str] | None = None) -> int:

@@ -20,6 +20,7 @@ class Decoded(int):
     """The number of a unit, in the place of its rows."""
 
     nbytes = 10
+    num_columns = 1
 
 
 class Unbounded:
@@ -347,7 +348,7 @@ class HeadLast(Unbounded):
     """A read whose first unit is decoded last, and whose others have ``nbytes`` bytes of rows."""
 
     def __init__(self, nbytes: int) -> None:
-        self.rows = SimpleNamespace(nbytes=nbytes)
+        self.rows = SimpleNamespace(nbytes=nbytes, num_columns=1)
         self.decoded: list[int] = []
         self.head = asyncio.Event()
 
