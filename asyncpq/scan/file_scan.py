@@ -629,7 +629,8 @@ class FileScan:
             for leaf, index in reader.locations() if reader.sources.streamed else ():
                 learn_locations(self.read, piece.row_group.ordinal, leaf, index)
             self._readers.pop(piece.row_group.ordinal, None)
-            reader.close()
+            if len(piece.items) > _INLINE_PARTS:
+                reader.close()
         return _Decoded(match, table, pages)
 
     def _reader(self, plan: RowGroupPlan) -> RowGroupReader:

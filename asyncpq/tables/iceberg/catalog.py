@@ -354,7 +354,7 @@ class _ManifestFiles:
 
     def __init__(
         self,
-        manifests: list[tuple[ManifestFile, Sequence[ManifestFileEntry]]],
+        manifests: list[tuple[ManifestFile, tuple[ManifestFileEntry, ...]]],
         schema: Schema,
         fields: tuple[TableField, ...],
         specs: Mapping[int, PartitionSpec],
