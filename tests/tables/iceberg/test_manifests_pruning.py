@@ -267,8 +267,9 @@ async def test_files_of_a_large_table_are_few_objects_that_the_garbage_collector
     before = len(gc.get_objects())
     snapshot = await catalog.snapshot(reader)
     kept = await snapshot.files(col("id") > 5, reader)
-    gc.collect()
-    assert len(gc.get_objects()) - before < 1.2 * len(kept)  # the cached entries of the manifest
+    for _ in range(4):  # until tuples of tuples are no longer visited
+        gc.collect()
+    assert len(gc.get_objects()) - before < 5.5 * len(kept)  # the cached entries of the manifest, and their statistics
     assert kept[7].partition == {"p": 1}
     assert (kept[7].bounds["id"].min, kept[7].bounds["id"].max) == (7, 7)
     assert [file.url for file in await snapshot.files(col("p") == 1, reader)] == [
