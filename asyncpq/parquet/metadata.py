@@ -422,6 +422,8 @@ TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
 _AGAIN = "Write or copy the file again: it is damaged or cut off."
 _WEB_PAGE = "It is a web page: open the url in a browser, look for a login, and copy the link of the file itself."
 _MIN_FILE_BYTES: Final = 12  # magic, length, magic
+#: Formats whose files have other last bytes. The last byte of an ORC file is a length.
+_OTHER_FORMATS: Final = {b"ROW1": "Arrow", b"ORC": "ORC", b"LANC": "Lance", b"VTXF": "Vortex", b"PFA1": "Puffin"}
 _UNKNOWN: Final = b"\0"
 _KEY_VALUES: Final = 5  # of FileMetaData
 
@@ -469,7 +471,9 @@ class FooterDecoder:
         if magic == ENCRYPTED_MAGIC and magic not in self._magics and size >= _MIN_FILE_BYTES:
             raise UnsupportedFeatureError("the file's footer is encrypted", hint=KEYS_NEEDED)
         if magic not in self._magics:
-            what = f"it ends in {magic!r}, not in {MAGIC!r}" if magic else "it is empty"
+            other = _OTHER_FORMATS.get(magic) or _OTHER_FORMATS.get(magic[:3])
+            like = f"as {other} files do, " if other else ""
+            what = f"it ends in {magic!r}, {like}not in {MAGIC!r}" if magic else "it is empty"
             web_page = tail[-1024:].rstrip().lower().endswith(b"</html>")
             raise NotParquetError(f"not a Parquet file: {what}", hint=_WEB_PAGE if web_page else None)
         if size < _MIN_FILE_BYTES:

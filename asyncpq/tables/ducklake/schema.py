@@ -61,6 +61,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "timestamptz": pa.timestamp("us", "UTC"),
     "timestamptz_ns": pa.timestamp("ns", "UTC"),
     "interval": pa.binary(12),
+    "null": pa.null(),
     "varchar": pa.string(),
     "blob": pa.binary(),
     "uuid": pa.uuid(),
@@ -392,14 +393,13 @@ _BOUNDED = {*_PARSERS, *_TIMES, "varchar"} - {"int128", "uint128", "decimal", "b
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
-    """Return a ``snapshot_time`` in UTC; None is unknown. Databases without timestamps store text.
+    """Return a ``snapshot_time`` in UTC; None is unknown. Databases without timestamps store text. Without a zone it is
+    in UTC, as writers other than DuckDB store it.
 
-    Raises ValueError if the text is not a timestamp with a zone.
+    Raises ValueError if the text is not a timestamp.
     """
     if isinstance(value, str):
-        parsed = value_of_text(value, "timestamptz")
-        assert isinstance(parsed, dt.datetime)
-        return parsed
+        value = dt.datetime.fromisoformat(value)
     return value.replace(tzinfo=dt.UTC) if value is not None and value.tzinfo is None else value
 
 

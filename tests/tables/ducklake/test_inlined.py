@@ -543,6 +543,29 @@ async def test_catalogs_that_do_not_fit_their_files(sqlite_lake: Lake, statement
 
 
 @pytest.mark.parametrize(
+    "text", ["2020-01-01 00:00:00.193040", "2020-01-01T00:00:00.193040Z", "2020-01-01 00:00:00+00"]
+)
+async def test_times_of_snapshots_as_other_writers_store_them(sqlite_lake: Lake, text: str) -> None:
+    """SQLAlchemy, by which ducklakepy 0.1 writes, gives SQLite no zone."""
+    lake = sqlite_lake
+    written = lake.value("SELECT snapshot_time FROM lake.snapshots() LIMIT 1").isoformat()
+    edit(lake, f"UPDATE ducklake_snapshot SET snapshot_time = '{text}'")
+    async with asyncpq.Session() as session:
+        assert (await read(session, lake.table("t", as_of=dt.datetime(2020, 1, 2, tzinfo=dt.UTC)))).num_rows == 100
+        with pytest.raises(asyncpq.ObjectNotFoundError):
+            await read(session, lake.table("t", as_of=dt.datetime(2019, 12, 31, 23, 59, 59, tzinfo=dt.UTC)))
+    edit(lake, f"UPDATE ducklake_snapshot SET snapshot_time = '{written}'")
+
+
+async def test_columns_of_type_null(sqlite_lake: Lake) -> None:
+    lake = sqlite_lake
+    edit(lake, "UPDATE ducklake_column SET column_type = 'null', column_id = 99 WHERE column_name = 'v'")
+    async with asyncpq.Session() as session:
+        found = await read(session, lake.table("t"))
+        assert (found["v"].type, found["v"].null_count) == (pa.null(), 100)
+
+
+@pytest.mark.parametrize(
     ("statement", "column", "message"),
     [
         ("SET column_type = 'union' WHERE column_name = 'v'", "v", "columns of type union"),
