@@ -12,7 +12,7 @@ import reprlib
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from asyncpq.checkpoints import PIECE, checkpoint, pieces
@@ -34,6 +34,10 @@ _LAST_DAY = dt.date.max.toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
 EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_WIDE = Context(prec=100)
+#: Digits that survive where a writer turns a number into an 8-byte float first.
+_FLOAT_DIGITS = 15
+_FLOAT_ERROR = Decimal(2) ** -50
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +490,18 @@ def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
         raise InvalidOperation(f"{value} is not finite")
     exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
     return value.quantize(Decimal((0, (1,), -scale)), context=exact)
+
+
+def widened_decimal(bound: Decimal, precision: int, scale: int, side: int) -> Decimal:
+    """Return the bound of a column of decimals, moved outwards to ``scale`` digits after the point, and by as much as a
+    writer may have rounded it that makes 8-byte floats of decimals, as deltalake does.
+
+    ``side``: -1 for a lower bound, 1 for an upper one.
+    """
+    if precision > _FLOAT_DIGITS:
+        bound = _WIDE.add(bound, _WIDE.multiply(side * abs(bound), _FLOAT_ERROR))
+    # it may exceed the column's precision, as may the values themselves
+    return bound.quantize(Decimal((0, (1,), -scale)), ROUND_CEILING if side > 0 else ROUND_FLOOR, _WIDE)
 
 
 def nanoseconds(value: Moment) -> int:

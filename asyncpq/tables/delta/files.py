@@ -28,7 +28,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import ColumnBounds, known_count
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
 from asyncpq.expressions.analysis import successor
-from asyncpq.expressions.scalars import Scalar, days_of, exact_decimal
+from asyncpq.expressions.scalars import Scalar, days_of, exact_decimal, widened_decimal
 from asyncpq.records import dataclass
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.deleted_rows import DeletionVector
@@ -177,10 +177,6 @@ def decode_z85(text: str) -> bytes:
 
 _NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*([0-9]{1,18})\s*[,}]')
 _MILLISECOND = dt.timedelta(milliseconds=1)
-_EXACT = decimal.Context(prec=100)
-#: Digits that survive where a writer turns a number into an 8-byte float first, as deltalake does with decimals.
-_FLOAT_DIGITS = 15
-_FLOAT_ERROR = decimal.Decimal(2) ** -50
 #: A string bound of this many characters may be a truncated value (Spark's default; other writers keep more).
 _CUT_CHARACTERS = 32
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -338,13 +334,7 @@ def _decimal_bound(value: Any, arrow_type: pa.DataType, side: int) -> decimal.De
     if not isinstance(value, (int, decimal.Decimal, str)):
         return None
     number = decimal.Decimal(value)
-    if not number.is_finite():
-        return None
-    if arrow_type.precision > _FLOAT_DIGITS:
-        number = _EXACT.add(number, _EXACT.multiply(side * abs(number), _FLOAT_ERROR))
-    rounding = decimal.ROUND_CEILING if side > 0 else decimal.ROUND_FLOOR
-    # it may exceed the column's precision, as may the values themselves
-    return number.quantize(decimal.Decimal((0, (1,), -arrow_type.scale)), rounding, _EXACT)
+    return widened_decimal(number, arrow_type.precision, arrow_type.scale, side) if number.is_finite() else None
 
 
 def _time_bound(value: Any, arrow_type: pa.DataType, side: int) -> dt.datetime | None:

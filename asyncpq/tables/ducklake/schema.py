@@ -27,7 +27,7 @@ import pyarrow as pa
 from asyncpq.datasets.model import OTHER_COLUMNS, VARIANT_PARTS, VARIANT_TYPE, ColumnBounds, ColumnPaths, TableField
 from asyncpq.datasets.partitioning import HIVE_NULL
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, shown
-from asyncpq.expressions.scalars import Scalar, Timestamp, days_of, exact_decimal
+from asyncpq.expressions.scalars import Scalar, Timestamp, days_of, exact_decimal, widened_decimal
 from asyncpq.expressions.tree import MAX_DIGITS
 from asyncpq.parquet.calendars import DAY_SECONDS
 from asyncpq.records import dataclass
@@ -175,6 +175,14 @@ def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) 
     is_float = type_name in ("float32", "float64")
     if type_name in _COARSE:
         low, high = _whole(low, _COARSE[type_name], 0), _whole(high, _COARSE[type_name], 1)
+    elif isinstance(high, dt.datetime) and high.microsecond % 1000 == 0:
+        # maybe copied from a Delta log, as delta2ducklake 0.2.1 does; so are rounded decimals
+        high = high.replace(microsecond=high.microsecond + 999)
+    if (digits := _digits(type_name)) is not None:
+        low, high = (
+            widened_decimal(bound, *digits, side) if isinstance(bound, Decimal) else None
+            for bound, side in ((low, -1), (high, 1))
+        )
     if is_float:
         low, high = _widened(low, min), _widened(high, max)
     # value_count excludes nulls (1.0) or includes them (some writers); otherwise the counts cannot be trusted

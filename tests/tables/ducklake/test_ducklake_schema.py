@@ -125,6 +125,20 @@ def test_counts(value_count: int, null_count: int, record_count: int, known: int
     )
 
 
+def test_decimals_that_a_delta_log_has_rounded() -> None:
+    """delta2ducklake 0.2.1 copies the bounds of the log, for which deltalake makes floats of decimals."""
+    values = [Decimal("12345678901234567890.123"), Decimal("12345678901234567891.456"), Decimal("1234567890123456.789")]
+    row = {
+        "value_count": 3,
+        "null_count": 0,
+        "min_value": str(float(min(values))),
+        "max_value": str(float(max(values))),
+    }
+    bounds = bounds_of_statistics("decimal(38,3)", row, 3)
+    assert bounds is not None
+    assert bounds.min <= min(values) < max(values) <= bounds.max  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("type_name", ["timetz", "interval", "int128", "blob", "json", "variant"])
 def test_types_without_bounds_say_nothing(type_name: str) -> None:
     """DuckDB up to 1.4 writes that none of them is null, whatever they hold."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.tables.ducklake.schema import is_moment, number_of_text
+from asyncpq.tables.ducklake.schema import bounds_of_statistics, is_moment, number_of_text, value_of_text
 
 EPOCH = dt.datetime(1970, 1, 1)
 MICROSECOND = dt.timedelta(microseconds=1)
@@ -81,3 +81,20 @@ def test_other_texts_are_errors(text: str, type_name: str) -> None:
 def test_types() -> None:
     assert all(map(is_moment, ("date", "time", "timetz", "timestamp", "timestamptz", "timestamp_ns")))
     assert not any(map(is_moment, ("interval", "varchar", "int64")))
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "end"),
+    [
+        ("timestamp", "1969-12-31 23:59:59.999", dt.datetime(1969, 12, 31, 23, 59, 59, 999999)),
+        ("timestamptz", "2020-01-02 03:04:05+00", dt.datetime(2020, 1, 2, 3, 4, 5, 999, tzinfo=dt.UTC)),
+        ("timestamp", "2020-01-02 03:04:05.000001", dt.datetime(2020, 1, 2, 3, 4, 5, 1)),
+    ],
+)
+def test_maxima_that_a_delta_log_has_cut(type_name: str, text: str, end: dt.datetime) -> None:
+    """delta2ducklake 0.2.1 copies the bounds of the log, which are cut to milliseconds."""
+    row = {"min_value": text, "max_value": text, "value_count": 1, "null_count": 0}
+    bounds = bounds_of_statistics(type_name, row, 1)
+    assert bounds is not None
+    assert bounds.max == end
+    assert bounds.min == value_of_text(text, type_name)
