@@ -80,11 +80,15 @@ def read_records(
     written = _written_schema(header)
     _check_sizes(written.as_struct())
     resolver = _Resolver(dict(types), dict(enums or {}))
-    reader: Reader = visit_with_partner(written, wanted, resolver, SchemaPartnerAccessor())  # type: ignore[misc]
-    readers = [reader]
+
+    def make() -> Reader:
+        reader: Reader = visit_with_partner(written, wanted, resolver, SchemaPartnerAccessor())  # type: ignore[misc]
+        return reader
+
+    readers = [make()]
     if resolver.has_fixed:
         resolver.is_sized = True
-        readers.append(visit_with_partner(written, wanted, resolver, SchemaPartnerAccessor()))  # type: ignore[misc]
+        readers.append(make())
     blocks = _Blocks(header.meta.get("avro.codec", "null"), Inflater(budget))
     while not decoder.at_end:
         count = decoder.read_int()
