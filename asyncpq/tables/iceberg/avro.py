@@ -20,6 +20,7 @@ from pyiceberg.avro.reader import BinaryReader, IntegerReader, ListReader, MapRe
 from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, construct_reader
 from pyiceberg.schema import Schema, visit_with_partner
 from pyiceberg.types import (
+    BinaryType,
     FixedType,
     IcebergType,
     ListType,
@@ -193,7 +194,7 @@ class _Resolver(ReadSchemaResolver):
 
     def visit_fixed(self, fixed_type: FixedType, partner: IcebergType | None) -> Reader:
         self.has_fixed = True
-        return BinaryReader() if self.is_sized else super().visit_fixed(fixed_type, partner)
+        return self.visit_binary(BinaryType(), None) if self.is_sized else super().visit_fixed(fixed_type, partner)
 
     def list(self, list_type: ListType, expected_list: IcebergType | None, element_reader: Reader) -> Reader:
         reader = super().list(list_type, expected_list, element_reader)
