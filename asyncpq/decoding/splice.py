@@ -348,12 +348,15 @@ def raw_element(metadata: FileMetadata, index: int) -> bytes:
 def stored_element(metadata: FileMetadata, index: int) -> bytes:
     """Return the Thrift struct of the schema element at ``index``, as encoded in the file, but keys of maps as
     REQUIRED: Arrow has no other keys, and their values are checked. A group with an annotation that asyncpq does not
-    know, such as FILE, has none, since pyarrow refuses it. An interval has no logical type: pyarrow reads the UNKNOWN
-    that parquet-java writes as a column of nulls."""
+    know, such as FILE, has none, since pyarrow refuses it, nor has the repeated group of a list that Tableau Hyper
+    calls a LIST, too. An interval has no logical type: pyarrow reads the UNKNOWN that parquet-java writes as a column
+    of nulls."""
     element = metadata.schema.elements[index]
     logical = element.logical_type
     if element.physical_type is None and logical is not None and logical.kind is LogicalKind.UNRECOGNISED:
         return _group_element(element, element.num_children, element.converted_type)
+    if index in metadata.schema.repeated_groups_as_lists:
+        return _group_element(element, element.num_children)
     if element.physical_type is not None and logical is not None and logical.kind is LogicalKind.INTERVAL:
         return schema_element(
             element.name.encode(),

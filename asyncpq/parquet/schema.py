@@ -320,6 +320,23 @@ class ParquetSchema:
             ]
         )
 
+    @functools.cached_property
+    def repeated_groups_as_lists(self) -> frozenset[int]:
+        """Ordinals of the repeated groups that are annotated as LIST and repeat nothing. A list in a list of two levels
+        has such a group, whose child is repeated."""
+        elements = self.elements
+        return frozenset(
+            [
+                index
+                for index, element in enumerate(elements)
+                if element.repetition is Repetition.REPEATED
+                and element.num_children == 1
+                and (logical := element.logical_type) is not None
+                and logical.kind is LogicalKind.LIST
+                and elements[index + 1].repetition is not Repetition.REPEATED
+            ]
+        )
+
     def maps(self, start: int, stop: int) -> list[int]:
         """Return the ordinals of the elements from ``start`` to ``stop`` that are maps with a key and a value."""
         elements = self.elements

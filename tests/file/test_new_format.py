@@ -78,6 +78,34 @@ def test_a_group_with_an_unknown_annotation_is_its_struct(
     assert ask(data, part).to_pylist() == [{"file": {"uri": "s3://b/7"}}]
 
 
+@pytest.mark.parametrize("store_schema", [False, True])
+def test_a_repeated_group_that_is_called_a_list_too(store_schema: bool) -> None:
+    """Tableau Hyper annotates both groups of a list, and pyarrow refuses the file."""
+    table = pa.table(
+        {
+            "id": pa.array(range(40)),
+            "few": pa.array([None if at % 5 == 0 else [at, None][: at % 3] for at in range(40)]),
+            "deep": pa.array([[[at], []][: at % 3] for at in range(40)]),
+        }
+    )
+    plain = EditedFile.of(table, store_schema=store_schema)
+    groups = [each for each in plain.footer.value(2) if each.value(4) == b"list"]
+    assert len(groups) == 3
+    for group in groups:
+        group.put(6, 3, I32)  # ConvertedType.LIST
+        group.put(10, Struct({3: (STRUCT, Struct())}), STRUCT)
+    data = plain.data()
+    with pytest.raises(pa.ArrowInvalid, match="Non-repeated nodes in a LIST"):
+        pq.read_table(pa.BufferReader(data))
+    assert ask(data, _read).to_pylist() == table.to_pylist()
+    assert _opens_as_dataset(data).to_pylist() == table.to_pylist()
+
+    async def part(file: asyncpq.File) -> pa.Table:
+        return await file.read(columns=["few.list.element"], where=col("id") == 7)
+
+    assert ask(data, part).to_pylist() == [{"few": [7]}]
+
+
 @needs_ground
 def test_the_rust_crates_logical_type_file() -> None:
     data = (GROUND / "logical_file.parquet").read_bytes()
