@@ -100,9 +100,9 @@ def rebased(array: pa.Array, zone: str | None = None, refusal: AsyncpqError | No
 def _refusal(calendar: LegacyCalendar) -> UnsupportedFeatureError:
     what = "dates before 1582-10-15" if calendar.is_date else "timestamps before 1900"
     return UnsupportedFeatureError(
-        f"the column has {what} in the calendar of old Spark versions",
-        hint='Pass ReadOptions(legacy_calendar="rebase") to convert them as Spark does, or "ignore" to read them '
-        "as they are stored.",
+        f"the column has {what} in the calendar of old Spark versions, and of Hive",
+        hint='Pass ReadOptions(legacy_calendar="rebase") to convert them as their writer does, or "ignore" to read '
+        "them as they are stored.",
     )
 
 

@@ -150,7 +150,7 @@ class FooterFacts:
             if is_int96 or (logical is not None and logical.kind is LogicalKind.TIMESTAMP):
                 names[is_int96].add(schema.fields[leaf.field_index].name)
         written = written_calendars(self._metadata.key_value_metadata)
-        return FileCalendars(*written, frozenset(names[True]), frozenset(names[False]))
+        return FileCalendars(*written[:3], frozenset(names[True]), frozenset(names[False]))
 
     def undecodable(self, codecs: Collection[str], encodings: Collection[str]) -> str:
         """Return why a reader with only these codecs and encodings, named as in parquet.thrift, cannot decode the first

@@ -1,9 +1,10 @@
 """The calendars in which files store dates and timestamps, and bounds in the Gregorian calendar.
 
 Spark before 3.0, and later versions with ``datetimeRebaseModeInWrite=LEGACY``, write days and timestamps of the hybrid
-calendar: Julian before 1582-10-15. The footer says so. A day, or the clock of the writer's time zone, keeps its name
-when it is converted to the proleptic Gregorian calendar, which Parquet means: 1500-01-01 is stored as the number of
-1500-01-10. 29 February of a year that is a leap year in the Julian calendar alone becomes 1 March.
+calendar: Julian before 1582-10-15; Hive 4 writes such days. The footer says so. A day, or the clock of the writer's
+time zone, keeps its name when it is converted to the proleptic Gregorian calendar, which Parquet means: 1500-01-01 is
+stored as the number of 1500-01-10. 29 February of a year that is a leap year in the Julian calendar alone becomes 1
+March.
 
 Clocks need the zone's offsets. The writers' Java has the zone's present standard offset before 1900, readers have the
 offsets of that time, such as local mean time. ``legacy_zones.txt`` has both, as Spark uses them: each line has the
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
 CalendarMode: TypeAlias = Literal["rebase", "refuse", "ignore"]
 
 _KEYS: Final = "org.apache.spark."
+_HIVE_DATES: Final = "writer.date.proleptic"
 #: Key-value metadata that say in which calendar values are stored. They are not true of rebased values.
-CALENDAR_KEYS: Final = tuple(_KEYS + name for name in ("version", "timeZone", "legacyDateTime", "legacyINT96"))
+CALENDAR_KEYS: Final = (
+    *(_KEYS + name for name in ("version", "timeZone", "legacyDateTime", "legacyINT96")),
+    _HIVE_DATES,
+)
 
 DAY_SECONDS: Final = 86_400
 #: Days since 1970-01-01 from which on both calendars agree (1582-10-15), and seconds from which on all zones agree
@@ -73,6 +78,7 @@ class WrittenCalendars(NamedTuple):
     datetimes: bool | None  # whether DATE and TIMESTAMP are hybrid; None if the footer does not say
     int96: bool | None
     zone: str | None  # the writer's time zone
+    hive_dates: bool = False  # whether DATE is hybrid, as Hive says
 
 
 class LegacyCalendar(NamedTuple):
@@ -118,10 +124,10 @@ class LegacyCalendar(NamedTuple):
 
 
 def written_calendars(pairs: Mapping[str, str | None]) -> WrittenCalendars:
-    """Return what the key-value metadata of a footer say about its calendars, as Spark understands them."""
+    """Return what the key-value metadata of a footer say about its calendars, as Spark understands them, and Hive."""
     version = pairs.get(f"{_KEYS}version")
     if version is None:
-        return WrittenCalendars(None, None, None)
+        return WrittenCalendars(None, None, None, pairs.get(_HIVE_DATES) == "false")
     # Spark compares versions as text
     return WrittenCalendars(
         version < "3.0.0" or pairs.get(f"{_KEYS}legacyDateTime") is not None,
@@ -135,11 +141,11 @@ def legacy_calendar(leaf: Leaf, written: WrittenCalendars, *, refused: bool) -> 
     if leaf.physical_type is PhysicalType.INT96:
         return LegacyCalendar(False, 1_000_000, written.zone, refused) if written.int96 else None
     logical = leaf.logical_type
-    if not written.datetimes or logical is None:
+    if logical is None or not (written.datetimes or written.hive_dates):
         return None
     if logical.kind is LogicalKind.DATE and leaf.physical_type is PhysicalType.INT32:
         return LegacyCalendar(True, 1, None, refused)
-    if logical.kind is not LogicalKind.TIMESTAMP or leaf.physical_type is not PhysicalType.INT64:
+    if written.hive_dates or logical.kind is not LogicalKind.TIMESTAMP or leaf.physical_type is not PhysicalType.INT64:
         return None
     unit = _UNITS.get(logical.unit or "")  # Spark writes no nanoseconds, and never rebases clocks without a zone
     return LegacyCalendar(False, unit, written.zone, refused) if unit and logical.is_adjusted_to_utc else None

@@ -43,14 +43,16 @@ from asyncpq.parquet.thrift import (
     Fields,
     Value,
 )
-from asyncpq.parquet.writer_faults import ARROW_SCHEMA, WriterFaults, faults_of
+from asyncpq.parquet.writer_faults import ARROW_SCHEMA, ORIGINAL_WRITERS, WriterFaults, faults_of
 from asyncpq.records import dataclass
 
 if TYPE_CHECKING:
     from asyncpq.parquet.alike_chunks import AlikeChunks
     from asyncpq.parquet.calendars import CalendarMode, LegacyCalendar
 
-_CALENDAR_MARK: Final = b"org.apache.spark.version"  # a key; footers without it say nothing about calendars
+#: Keys; footers without them say nothing about calendars.
+_CALENDAR_MARKS: Final = ("org.apache.spark.version", "writer.date.proleptic")
+_MOST_WRITERS: Final = 10_000  # characters
 # Approximate bytes of the parsed objects.
 _ELEMENT_WEIGHT: Final = 400
 _LEAF_WEIGHT: Final = 350
@@ -96,10 +98,17 @@ class FileMetadata:
     _unparsed_weight: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.writer_faults = faults_of(self.created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
+        writers = self.created_by
+        if self._mentions(ORIGINAL_WRITERS):
+            writers = f"{writers or ''}\n{self.key_value_metadata.get(ORIGINAL_WRITERS) or ''}"[:_MOST_WRITERS]
+        self.writer_faults = faults_of(writers, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
 
     def __repr__(self) -> str:
         return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
+
+    def _mentions(self, key: str) -> bool:
+        """Return whether the key-value metadata may have ``key``; they are parsed only for a key that matters."""
+        return self.data.find(key.encode(), self.key_value_start, self.key_value_stop) >= 0
 
     @property
     def weight(self) -> int:
@@ -120,13 +129,13 @@ class FileMetadata:
     def legacy_calendars(self) -> dict[int, LegacyCalendar]:
         """Return the columns in the calendar of old Spark versions, by the leaf's ordinal, whatever ``calendar_mode``
         is."""
-        if self.data.find(_CALENDAR_MARK, self.key_value_start, self.key_value_stop) < 0:
+        if not any(map(self._mentions, _CALENDAR_MARKS)):
             return {}
 
         from asyncpq.parquet.calendars import legacy_calendar, written_calendars  # few files need them
 
         written, refused = written_calendars(self.key_value_metadata), self.calendar_mode == "refuse"
-        leaves = self.schema.leaves if written.datetimes or written.int96 else ()
+        leaves = self.schema.leaves if any(written) else ()
         found = [(leaf.index, legacy_calendar(leaf, written, refused=refused)) for leaf in leaves]
         return {leaf: calendar for leaf, calendar in found if calendar is not None}
 

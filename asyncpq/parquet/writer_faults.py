@@ -25,6 +25,10 @@ from asyncpq.records import NamedTuple, dataclass
 ARROW_SCHEMA: Final = "ARROW:schema"
 """Key-value metadata of Arrow's writers: the Arrow schema as an IPC message in base64 (Arrow's Schema.fbs)."""
 
+ORIGINAL_WRITERS: Final = "original.created.by"
+"""Key-value metadata of what copies pages and their statistics, such as parquet-java's ParquetRewriter: the writers of
+the files that they come from, one a line."""
+
 _CONTINUATION: Final = 0xFFFFFFFF
 _MAX_DEPTH: Final = 64  # of nested fields
 # Slots of the flatbuffers' tables, in the order of their fields.
@@ -350,18 +354,18 @@ KNOWN_WRITERS: Final = frozenset({fault.writer.lower() for fault in FAULTS})
 
 @lru_cache(maxsize=256)
 def _faults_of(created_by: str | None) -> Mapping[Claim, tuple[WriterFault, ...]]:
-    writer = WriterVersion.parse(created_by)
+    writers = {WriterVersion.parse(line) for line in (created_by or "").split("\n")}
     by_claim: dict[Claim, list[WriterFault]] = {}
     for fault in FAULTS:
-        if fault.is_of(writer):
+        if any(map(fault.is_of, writers)):
             for claim in fault.wrong:
                 by_claim.setdefault(claim, []).append(fault)
     return {claim: tuple(faults) for claim, faults in by_claim.items()}
 
 
 def faults_of(created_by: str | None, arrow_schema: Callable[[], str | None]) -> WriterFaults:
-    """Return the known faults of a file's writer: one object for all files of a writer, unless they depend on the
-    file's ``ARROW:schema``, which ``arrow_schema`` returns."""
+    """Return the known faults of a file's writer, or writers, one a line: one object for all files of a writer, unless
+    they depend on the file's ``ARROW:schema``, which ``arrow_schema`` returns."""
     return _shared_faults(created_by) or WriterFaults(created_by, arrow_schema)
 
 

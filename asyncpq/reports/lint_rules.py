@@ -622,7 +622,8 @@ def legacy_calendar(subject: Subject) -> Iterator[Cause]:
             "low",
             "dates are in the calendar of old Spark versions",
             f"{listed(names)}: days before 1582-10-15 and timestamps before 1900 are stored in another "
-            "calendar. asyncpq and Spark convert them, other readers return other days. No saving is predicted.",
+            "calendar. asyncpq converts them, as Spark or Hive, which wrote them, do; other readers return other days. "
+            "No saving is predicted.",
             "Write the file again in today's calendar.",
             column=subject.leaf.dotted,
             snippets=snippets_for("legacy-calendar"),

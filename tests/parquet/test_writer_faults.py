@@ -22,9 +22,18 @@ from asyncpq import col
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds
 from asyncpq.parquet.bloom_filter import decode_bloom_filter_header
-from asyncpq.parquet.writer_faults import ANY_WRITER, FAULTS, Affected, Claim, WriterFault, WriterFaults, WriterVersion
+from asyncpq.parquet.writer_faults import (
+    ANY_WRITER,
+    FAULTS,
+    ORIGINAL_WRITERS,
+    Affected,
+    Claim,
+    WriterFault,
+    WriterFaults,
+    WriterVersion,
+)
 from tests import parquet_files
-from tests.parquet_files import I32, EditedFile, Struct
+from tests.parquet_files import BINARY, I32, LIST, STRUCT, EditedFile, Items, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, values
 
 pytestmark = pytest.mark.sampled(2)
@@ -273,6 +282,22 @@ def test_rows_are_right_whatever_is_claimed(
     column = by_pyarrow(edited)["x"]
     asked = list(predicates_of("x", column))
     assert_reads(edited, *asked[:2], *data.draw(st.lists(st.sampled_from(asked), min_size=1, max_size=6)))
+
+
+@pytest.mark.parametrize("writers", ["Polars", "parquet-rs version 57.0.0\nPolars\na", "a\n" * 9_000, None])
+def test_the_writers_of_copied_pages_are_asked(writers: str | None) -> None:
+    """parquet-java's ParquetRewriter copies pages and statistics, and names their writers."""
+    file = file_of(Affected.ALL, [1, None, 2, None], blooms=False)
+    file.footer.put(6, b"parquet-mr version 1.15.2 (build 1)")
+    pair = Struct({1: (BINARY, ORIGINAL_WRITERS.encode())})
+    pair.put(2, None if writers is None else writers.encode(), BINARY)
+    file.footer.put(5, Items(STRUCT, [pair]), LIST)
+    assert_reads(file.data(), x.is_null(), x == 2)
+    _no_nulls(file, 0)
+    if writers and "Polars" in writers:
+        assert_reads(file.data(), x.is_null(), x.is_valid(), x == 2)
+    else:
+        assert row_groups_read(file.data(), x.is_null()) == 0
 
 
 # pyarrow makes no bounds for decimals in BYTE_ARRAY

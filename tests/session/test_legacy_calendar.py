@@ -81,11 +81,21 @@ def stored_and_read(rows: int = 1_000, first: int = 0) -> tuple[pa.Table, pa.Tab
     return tables[0], tables[1]
 
 
-def write(path: Path, table: pa.Table, *, zone: str | None = ZONE, legacy: bool = True, **more: Any) -> Path:
-    """Write ``table`` as Spark would, except for INT96, of which ``write_int96`` makes a file."""
-    said = {"org.apache.spark.version": "4.1.0"}
-    said |= {"org.apache.spark.legacyDateTime": "", "org.apache.spark.legacyINT96": ""} if legacy else {}
-    said |= {} if zone is None else {"org.apache.spark.timeZone": zone}
+def write(
+    path: Path,
+    table: pa.Table,
+    *,
+    zone: str | None = ZONE,
+    legacy: bool = True,
+    said: dict[str, str] | None = None,
+    **more: Any,
+) -> Path:
+    """Write ``table`` as Spark would, except for INT96, of which ``write_int96`` makes a file; ``said``: instead of
+    Spark's key-value metadata."""
+    if said is None:
+        said = {"org.apache.spark.version": "4.1.0"}
+        said |= {"org.apache.spark.legacyDateTime": "", "org.apache.spark.legacyINT96": ""} if legacy else {}
+        said |= {} if zone is None else {"org.apache.spark.timeZone": zone}
     options: dict[str, Any] = {
         "row_group_size": 350,
         "max_rows_per_page": 50,
@@ -251,6 +261,27 @@ async def test_rows_that_are_written_again_are_not_rebased_twice(tmp_path: Path)
         await reading.optimize(str(path), str(tmp_path / "out"), sort_by=["t"])
         rewritten = await (await reading.open_dataset(str(tmp_path / "out"))).read()
         assert rewritten.sort_by("id").equals(expected)
+
+
+async def test_days_of_hive(tmp_path: Path) -> None:
+    """Hive 4 says so of days, and writes timestamps without a zone, which stay as they are."""
+    stored, expected = (table.select(["id", "d", "naive"]) for table in stored_and_read())
+    for proleptic, table in (("false", expected), ("true", stored)):
+        path = write(tmp_path / f"{proleptic}.parquet", stored, said={"writer.date.proleptic": proleptic})
+        async with session() as reading, session("refuse") as refusing:
+            file = await reading.open_file(str(path))
+            assert (await file.read()).equals(table)
+            for compare, (name, value) in itertools.product(OPERATORS, literals()):
+                if name == "d":
+                    wanted = matching(table, name, compare, value).num_rows
+                    assert await file.count(compare(col(name), value)) == wanted, (proleptic, value)
+            assert (await file.inspect())["legacy_calendar"] == (["d"] if proleptic == "false" else [])
+            if proleptic == "false":
+                with pytest.raises(UnsupportedFeatureError, match="old Spark versions, and of Hive"):
+                    await (await refusing.open_file(str(path))).read(["d"])
+                await reading.optimize(str(path), str(tmp_path / "out"), sort_by=["id"])
+                rewritten = await (await reading.open_dataset(str(tmp_path / "out"))).read()
+                assert rewritten.sort_by("id").equals(expected)
 
 
 @pytest.mark.parametrize("built", ["rebase", "ignore"])
