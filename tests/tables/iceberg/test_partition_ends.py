@@ -327,7 +327,7 @@ def test_truncated_values_below_the_type() -> None:
     schema = Schema(NestedField(1, "v", IntegerType()))
     spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform[Any](10), "part"))
     least = -(2**31)
-    partition = Record(least - 2)
+    partition = [least - 2]
     for value in (least, least + 7):
         for where in _predicates(value, [least, value, least + 20, 0, 7]):
             assert PartitionFilter(where, schema, {"v": schema.find_field(1)}).keeps_partition(partition, spec, "x")
