@@ -20,6 +20,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.parquet.metadata import decode_file_metadata
 
+VISITS_DICTS = sys.version_info >= (3, 14)  # garbage collections visit dictionaries of plain values, too
 ROWS = 60
 READS: dict[str, Callable[[asyncpq.File], Awaitable[pa.Table]]] = {
     "lookup": lambda file: file.lookup({"c0": 7}),
@@ -167,7 +168,7 @@ async def test_a_column_leaves_few_objects_to_the_garbage_collector(tmp_path: Pa
     for path in paths:
         await objects_kept(path)  # imports, and schemas, which files share
     few, more = [await objects_kept(path) for path in paths]
-    assert more - few <= 16 * 200  # it visits all of them at once, and stops the event loop meanwhile
+    assert more - few <= (16 + 3 * VISITS_DICTS) * 200  # visited all at once, while the event loop stops
 
 
 async def test_columns_that_are_not_read_leave_two_objects_each_to_the_garbage_collector(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_a_footer_leaves_few_objects_to_the_garbage_collector(tmp_path: Path) ->
     command = [sys.executable, "-c", _COUNT, write_files(100), write_files(300)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     few, more = map(int, output.split()[2:])
-    assert 0 < more - few <= 10 * 200  # it visits all of them at once, and stops the event loop meanwhile
+    assert 0 < more - few <= (10 + 8 * VISITS_DICTS) * 200  # visited all at once, while the event loop stops
 
 
 async def test_columns_share_equal_encoding_statistics(tmp_path: Path) -> None:
