@@ -175,10 +175,9 @@ def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) 
     is_float = type_name in ("float32", "float64")
     if type_name in _COARSE:
         low, high = _whole(low, _COARSE[type_name], 0), _whole(high, _COARSE[type_name], 1)
-    elif isinstance(high, dt.datetime) and high.microsecond % 1000 == 0:
-        # maybe copied from a Delta log, as delta2ducklake 0.2.1 does; so are rounded decimals
-        high = high.replace(microsecond=high.microsecond + 999)
-    if (digits := _digits(type_name)) is not None:
+    elif type_name in ("timestamp", "timestamptz"):
+        low, high = _uncut(low, -1), _uncut(high, 1)
+    if (digits := _digits(type_name)) is not None:  # those of a Delta log may be rounded
         low, high = (
             widened_decimal(bound, *digits, side) if isinstance(bound, Decimal) else None
             for bound, side in ((low, -1), (high, 1))
@@ -207,6 +206,22 @@ def _bound(text: str | None, type_name: str) -> Scalar:
     except ValueError:
         return None
     return None if isinstance(value, float) and value != value else value
+
+
+def _uncut(bound: Scalar, side: int) -> Scalar:
+    """Move a bound of whole milliseconds outwards by those that it may lack: it may be one of a Delta log, which
+    delta2ducklake 0.2.1 copies, and whose writers cut times to milliseconds, those before 1970 in either direction.
+
+    ``side``: -1 for a lower bound, 1 for an upper one.
+    """
+    if not isinstance(bound, dt.datetime) or bound.microsecond % 1000:
+        return bound
+    if side < 0 and bound.replace(tzinfo=None) > _EPOCH:
+        return bound
+    try:
+        return bound + dt.timedelta(microseconds=side * 999)
+    except OverflowError:
+        return None
 
 
 def _whole(value: Scalar, micros: int, up: int) -> Scalar:
@@ -401,8 +416,8 @@ _BOUNDED = {*_PARSERS, *_TIMES, "varchar"} - {"int128", "uint128", "decimal", "b
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
-    """Return a ``snapshot_time`` in UTC; None is unknown. Databases without timestamps store text. Without a zone it is
-    in UTC, as writers other than DuckDB store it.
+    """Return a ``snapshot_time`` with its zone; None is unknown. Databases without timestamps store text. Without a
+    zone it is in UTC, as writers other than DuckDB store it.
 
     Raises ValueError if the text is not a timestamp.
     """

@@ -84,17 +84,29 @@ def test_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_name", "text", "end"),
+    ("type_name", "text", "before", "after"),
     [
-        ("timestamp", "1969-12-31 23:59:59.999", dt.datetime(1969, 12, 31, 23, 59, 59, 999999)),
-        ("timestamptz", "2020-01-02 03:04:05+00", dt.datetime(2020, 1, 2, 3, 4, 5, 999, tzinfo=dt.UTC)),
-        ("timestamp", "2020-01-02 03:04:05.000001", dt.datetime(2020, 1, 2, 3, 4, 5, 1)),
+        ("timestamp", "1970-01-01 00:00:00", 999, 999),
+        ("timestamp", "1969-12-31 23:59:59.999", 999, 999),
+        ("timestamptz", "2020-01-02 03:04:05+00", 0, 999),
+        ("timestamp", "2020-01-02 03:04:05.000001", 0, 0),
+        ("timestamp", "9999-12-31 23:59:59.999", 0, 999),
     ],
 )
-def test_maxima_that_a_delta_log_has_cut(type_name: str, text: str, end: dt.datetime) -> None:
-    """delta2ducklake 0.2.1 copies the bounds of the log, which are cut to milliseconds."""
+def test_bounds_that_a_delta_log_has_cut(type_name: str, text: str, before: int, after: int) -> None:
+    """delta2ducklake 0.2.1 copies the bounds of the log, which are cut to milliseconds, before 1970 in either
+    direction."""
     row = {"min_value": text, "max_value": text, "value_count": 1, "null_count": 0}
     bounds = bounds_of_statistics(type_name, row, 1)
+    value = value_of_text(text, type_name)
     assert bounds is not None
-    assert bounds.max == end
-    assert bounds.min == value_of_text(text, type_name)
+    assert isinstance(value, dt.datetime)
+    assert bounds.min == value - before * MICROSECOND
+    assert bounds.max == value + after * MICROSECOND
+
+
+def test_a_bound_at_the_end_of_the_calendar_that_may_be_cut_is_unknown() -> None:
+    row = {"min_value": "0001-01-01 00:00:00", "max_value": None, "value_count": 1, "null_count": 0}
+    bounds = bounds_of_statistics("timestamp", row, 1)
+    assert bounds is not None
+    assert bounds.min is None
