@@ -334,8 +334,8 @@ class WritableStore(Store, Protocol):
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
         """Return whether :meth:`create_object` in the folder ``url`` (with its slash) refuses to replace an object.
 
-        To find out, objects of random names are created, each several times at once, and deleted: once for each
-        bucket or local folder.
+        To find out, objects of random names are created several times, and deleted: once for each bucket or local
+        folder.
         Raises StoreError.
         """
 
@@ -446,8 +446,8 @@ def is_gone(error: StoreError) -> bool:
     return isinstance(error, ObjectNotFoundError) and not isinstance(error, BucketNotFoundError)
 
 
-_CREATES_AT_ONCE = 8  # finds that OpenStack Swift 2.38 races in about half of the tries
-_RACES = 3
+#: Creates at once, for each of the objects. Several of 8 succeed in half of the tries at OpenStack Swift 2.38.
+_RACES = (8, 8, 8)
 
 
 class CreateProbe:
@@ -458,7 +458,9 @@ class CreateProbe:
     meanwhile, so the request is tried.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, races: Sequence[int] = _RACES) -> None:
+        """``races``: of each object, how many creates are sent at once."""
+        self._races = races
         self._known: dict[str, bool] = {}
         self._lock = asyncio.Lock()
 
@@ -471,12 +473,12 @@ class CreateProbe:
             return self._known[place]
 
     async def _try(self, store: WritableStore, url: str, context: RequestContext) -> bool:
-        urls = [f"{url}-{number}" for number in range(_RACES)]
+        urls = [f"{url}-{number}" for number in range(len(self._races))]
         try:
             # OpenStack Swift looks first and writes later, so several creates at once may all succeed. If none does,
             # the response to the one that did was lost, and its retry was refused.
-            for each in urls:
-                creating = [store.create_object(each, b"1", context=context) for _ in range(_CREATES_AT_ONCE)]
+            for each, count in zip(urls, self._races, strict=True):
+                creating = [store.create_object(each, b"1", context=context) for _ in range(count)]
                 if sum(await results_of(creating)) > 1:
                     return False
                 context = context.step(context.purpose, context.round + 1)

@@ -212,7 +212,7 @@ class LocalStore(Unpicklable):
             raise unknown_option("local files", unknown, _IGNORED_OPTIONS)
         self._threads = Threads(4, "asyncpq-local")
         self._objects: set[LocalObject] = set()
-        self._create_probe = CreateProbe()
+        self._create_probe = CreateProbe((1,))  # the kernel makes a link for one of those that are made at once
         self._closed = False
 
     async def open_object(self, url: str) -> LocalObject:

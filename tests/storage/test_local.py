@@ -171,6 +171,14 @@ async def test_a_file_system_without_links(
     assert contents(tmp_path) == {"file": b"1"}
 
 
+async def test_links_are_tried_in_few_steps(local: WritableStore, tmp_path: Path) -> None:
+    """The kernel makes a link once; servers are asked by many creates at once."""
+    context = new_context()
+    assert await local.probe_create(f"{tmp_path}/", context=context) is True
+    assert context.metrics.requests == 3  # two creates, and the delete
+    assert contents(tmp_path) == {}
+
+
 _FILES = 40
 
 
