@@ -62,7 +62,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _CONCURRENT_MANIFESTS = 16
 _CACHED_ENTRIES = 50_000  # live files of decoded manifests
 _REFS_SHOWN = 8  # names of branches and tags in a message
-_BOUND_NAMES = ("min", "max", "null_count", "all_null", "exact", "may_be_nan")
+_BOUND_NAMES = ColumnBounds.__slots__
 _BOUNDS = attrgetter(*_BOUND_NAMES)
 _CACHED_SELECTIONS = 4  # sets of manifests and columns
 _METADATA_HINT = (
@@ -434,11 +434,11 @@ class _ManifestFiles:
             position = positions.get(key, 0)
             if not position and (partition := self._partition(entry)):
                 position = positions[key] = len(self._partitions)
-                # Trino 483 writes 0.0 for infinity, and the files of 0.0 may have -0.0: what the file itself has counts
+                # The files of 0.0 may have -0.0, and by Trino 483 infinity: the value is only that of files which lack
+                # the column.
                 zeros = {name: value for name, value in partition.items() if isinstance(value, float) and not value}
                 self._partitions.append({name: value for name, value in partition.items() if name not in zeros})
-                defaulted = [replace(part, default=zeros.get(part.name, part.default)) for part in self._fields]
-                self._defaulted.append(tuple(defaulted) if zeros else None)
+                self._defaulted.append(self._with_defaults(zeros) if zeros else None)
         except (UnsupportedFeatureError, CorruptFileError) as error:
             unreadable = error
         try:
@@ -450,6 +450,9 @@ class _ManifestFiles:
             [None if name in constant else _BOUNDS(column_bounds(leaf, entry)) for name, leaf in self._bounded.items()]
         )
         return entry.url, position, entry.partition, entry.spec_id, entry.size, num_rows, bounds, deletes, unreadable
+
+    def _with_defaults(self, values: Mapping[str, Any]) -> tuple[TableField, ...]:
+        return tuple([replace(part, default=values.get(part.name, part.default)) for part in self._fields])
 
     def _data_files(self, rows: list[tuple[Any, ...]]) -> TableDataFiles:
         are_described = bool(self._bounded) or len(self._partitions) > 1

@@ -467,8 +467,7 @@ def _projected(part: PartitionField, predicate: predicates.BoundPredicate) -> pr
         if isinstance(predicate, (predicates.BoundGreaterThan, predicates.BoundGreaterThanOrEqual)):
             return _or(projected, _make(predicates.LessThanOrEqual, part.name, _LAST_HOUR))
     elif isinstance(transform, IdentityTransform) and isinstance(source, (types.FloatType, types.DoubleType)):
-        # Trino 483 writes 0.0 for infinity
-        return None if projected is None else predicates.Or(projected, _MAKE["in"](part.name, (0.0,)))
+        return _or(projected, _make(predicates.EqualTo, part.name, 0.0))  # Trino 483 writes 0.0 for infinity
     elif isinstance(transform, DayTransform) and isinstance(predicate, _LATER):
         return _or(projected, _make(predicates.EqualTo, part.name, _LAST_DAY))
     return projected
@@ -530,7 +529,7 @@ def _or(
 
 
 def _make(
-    predicate: Callable[..., predicates.BooleanExpression], name: str, literal: int | set[int]
+    predicate: Callable[..., predicates.BooleanExpression], name: str, literal: float | set[int]
 ) -> predicates.BooleanExpression:
     """Make a predicate; pydantic hides the signatures."""
     return predicate(name, literal)
