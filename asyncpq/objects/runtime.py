@@ -310,7 +310,7 @@ class Runtime:
         self.budget: ByteBudget = ByteBudget(options.limits.in_flight_bytes)
         self.flights: SingleFlight = SingleFlight()
         self.claims: Claims = Claims()
-        # digest of the validator that an object was seen not to have any more
+        # identity of the validator that an object was seen not to have any more
         self.outdated: LRUCache[PointerKey, tuple[object, ...]] = LRUCache(_MAX_OUTDATED)
         # urls of folders that were seen to be no tables
         self.plain_folders: LRUCache[str, bool] = LRUCache(_MAX_PLAIN_FOLDERS)

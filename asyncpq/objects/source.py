@@ -201,8 +201,7 @@ class Freshness:
 
     def is_outdated(self, validator: Validator) -> bool:
         """Return whether this session has seen that the object with this version was replaced."""
-        known = self._runtime.outdated.get(self.key)
-        return known is not None and bool(known == validator.identity)
+        return bool(self._runtime.outdated.get(self.key) == validator.identity)
 
     def contradicts(self, validator: Validator) -> bool:
         """Return whether this session knows that the object does not have this version: it was seen replaced, or

@@ -19,7 +19,7 @@ from asyncpq.parquet.thrift import BINARY, FALSE, I16, I32, I64, LIST, STOP, STR
 BLOCK: Final = 16  # chunks
 _MOST: Final = 4  # forms of chunks that are told apart: of columns of other types, and with names of other lengths
 _MISSES: Final = 16  # chunks of further forms after which none is looked for
-# of any length, which takes 5/6 of the time: whoever decodes the chunk checks it
+# of any length, which takes 5/6 of the time of VARINT: its length is checked when the chunk is decoded
 _VARINT: Final = rb"[\x80-\xff]*+."
 _MAX_STRUCT: Final = 2048  # bytes of a struct whose form is learnt; a form has a few times as many
 

@@ -1,7 +1,7 @@
 """The calendars in which files store dates and timestamps, and bounds in the Gregorian calendar.
 
 Spark before 3.0, and later versions with ``datetimeRebaseModeInWrite=LEGACY``, write days and timestamps of the hybrid
-calendar: Julian before 1582-10-15; Hive 4 writes such days. The footer says so. A day, or the clock of the writer's
+calendar: Julian before 1582-10-15. Hive 4 writes such days. The footer says so. A day, or the clock of the writer's
 time zone, keeps its name when it is converted to the proleptic Gregorian calendar, which Parquet means: 1500-01-01 is
 stored as the number of 1500-01-10. 29 February of a year that is a leap year in the Julian calendar alone becomes 1
 March.
@@ -124,7 +124,7 @@ class LegacyCalendar(NamedTuple):
 
 
 def written_calendars(pairs: Mapping[str, str | None]) -> WrittenCalendars:
-    """Return what the key-value metadata of a footer say about its calendars, as Spark understands them, and Hive."""
+    """Return what the key-value metadata of a footer say about its calendars, as Spark and Hive understand them."""
     version = pairs.get(f"{_KEYS}version")
     if version is None:
         return WrittenCalendars(None, None, None, pairs.get(_HIVE_DATES) == "false")

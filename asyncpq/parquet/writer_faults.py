@@ -26,8 +26,8 @@ ARROW_SCHEMA: Final = "ARROW:schema"
 """Key-value metadata of Arrow's writers: the Arrow schema as an IPC message in base64 (Arrow's Schema.fbs)."""
 
 ORIGINAL_WRITERS: Final = "original.created.by"
-"""Key-value metadata of what copies pages and their statistics, such as parquet-java's ParquetRewriter: the writers of
-the files that they come from, one a line."""
+"""Key-value metadata of files into which pages and statistics were copied, as by parquet-java's ParquetRewriter: the
+writers of the original files, one a line."""
 
 _CONTINUATION: Final = 0xFFFFFFFF
 _MAX_DEPTH: Final = 64  # of nested fields

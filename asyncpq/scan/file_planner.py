@@ -90,8 +90,8 @@ class _OtherColumnsError(ObjectChangedError):
     """The object's new version lacks columns that the scan began with."""
 
 
-# atoms whose kernels are called without pyarrow.compute
 _RANGES_A_STEP: Final = 32  # of an access plan
+# atoms whose kernels are called without pyarrow.compute
 _COMMON: Final = frozenset({Comparison, Contains, In, IsNull, KeyIn, Like, StartsWith})
 _COVERED: Final = (IntersectsBox, VariantTest)  # comparisons that other columns prune by
 
