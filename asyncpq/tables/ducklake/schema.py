@@ -189,12 +189,14 @@ def bounds_of_statistics(type_name: str, row: Mapping[str, Any], num_rows: int) 
     counted = null_count is not None and (value_count or 0) + null_count == num_rows
     if null_count == 0:
         counted = value_count == num_rows
+    # DuckDB writes a size. delta2ducklake, without one, writes that there is no NaN, which a Delta log does not tell.
+    has_no_nan = contains_nan is not None and not contains_nan and row.get("column_size_bytes") is not None
     return ColumnBounds(
         min=low,
         max=high,
         null_count=null_count if counted else None,
         all_null=counted and num_rows > 0 and null_count == num_rows,
-        may_be_nan=is_float and (contains_nan is None or bool(contains_nan)),
+        may_be_nan=is_float and not has_no_nan,
     )
 
 

@@ -139,6 +139,18 @@ def test_decimals_that_a_delta_log_has_rounded() -> None:
     assert bounds.min <= min(values) < max(values) <= bounds.max  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("contains_nan", "size", "may_be_nan"),
+    [(False, 43, False), (False, None, True), (True, 43, True), (None, 43, True)],
+)
+def test_nan_that_a_delta_log_does_not_tell(contains_nan: bool | None, size: int | None, may_be_nan: bool) -> None:
+    """delta2ducklake 0.2.1 writes ``contains_nan`` false beside the log's bounds, and no size."""
+    row = {"min_value": "1.0", "max_value": "3.0", "value_count": 3, "null_count": 0, "contains_nan": contains_nan}
+    bounds = bounds_of_statistics("float64", {**row, "column_size_bytes": size}, 3)
+    assert bounds is not None
+    assert bounds.may_be_nan is may_be_nan
+
+
 @pytest.mark.parametrize("type_name", ["timetz", "interval", "int128", "blob", "json", "variant"])
 def test_types_without_bounds_say_nothing(type_name: str) -> None:
     """DuckDB up to 1.4 writes that none of them is null, whatever they hold."""
