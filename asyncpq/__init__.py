@@ -282,7 +282,9 @@ if not TYPE_CHECKING:  # type checkers would take it that every name exists
         if name in _SUBMODULES:
             return import_module(f"asyncpq.{name}")
         if name not in _MODULES:
-            raise AttributeError(f"module 'asyncpq' has no attribute {name!r}")
+            from asyncpq.scan.foreign_names import opens_first
+
+            raise AttributeError(f"module 'asyncpq' has no attribute {name!r}{opens_first(name)}")
         module = _MODULES[name]
         # Its package first, as that imports it: two threads would wait for each other.
         import_module(module.rpartition(".")[0])

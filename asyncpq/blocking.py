@@ -262,6 +262,9 @@ class _Batches(_Bridge[S]):
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_name
+
     metrics: Final = _Attribute[Any, ReadMetrics](
         lambda inner: inner.metrics, "Cost of the read so far, an :class:`asyncpq.ReadMetrics`."
     )
@@ -525,6 +528,9 @@ class BlockingSession(_Bridge[AsyncSession]):
     open_index: Final = _opening(AsyncSession.open_index, BlockingIndex)
     optimize: Final = _bridged(AsyncSession.optimize)
     diagnose: Final = _bridged(AsyncSession.diagnose)
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_name
 
     metrics: Final = _Attribute[AsyncSession, ReadMetrics](lambda inner: inner.metrics, AsyncSession.metrics)
 

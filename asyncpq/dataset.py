@@ -30,7 +30,7 @@ from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.executor import ScanExecutor, UnitRows, joined
-from asyncpq.scan.foreign_names import EnteredAsync, foreign_name
+from asyncpq.scan.foreign_names import EnteredAsync, foreign_name, not_iterated
 from asyncpq.scan.request import (
     BoundPredicate,
     LookupKeys,
@@ -101,6 +101,7 @@ class Dataset(EnteredAsync):
 
     if not TYPE_CHECKING:
         __getattr__ = foreign_name
+        __aiter__ = not_iterated
 
     # -- properties -------------------------------------------------------------------------------
 

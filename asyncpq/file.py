@@ -23,7 +23,7 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.executor import OneFile, ScanExecutor, joined
 from asyncpq.scan.file_planner import ScanPlan, ScanPlanner
-from asyncpq.scan.foreign_names import EnteredAsync, foreign_name
+from asyncpq.scan.foreign_names import EnteredAsync, foreign_name, not_iterated
 from asyncpq.scan.request import (
     LookupKeys,
     ScanRequest,
@@ -96,6 +96,7 @@ class File(EnteredAsync):
 
     if not TYPE_CHECKING:
         __getattr__ = foreign_name
+        __aiter__ = not_iterated
 
     # -- properties -------------------------------------------------------------------------------
 
@@ -343,7 +344,7 @@ class File(EnteredAsync):
             numbers = row_numbers(rows)
             distinct = sorted_distinct(numbers)
             if distinct and distinct[0] < 0:
-                message = f"row {distinct[0]} is not in a file of {self.num_rows} rows"
+                message = f"row {distinct[0]:,} is not in a file of {self.num_rows:,} rows"
                 raise RowIndexError(message, url=self.url, hint="Row numbers are counted from 0.")
             return numbers, distinct, AccessPlan.row_ranges(RowRanges.from_rows(distinct))
 

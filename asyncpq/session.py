@@ -27,7 +27,7 @@ from asyncpq.opening.keywords import (
 )
 from asyncpq.opening.one_off import OneOff, SessionLoan
 from asyncpq.options import BuildOptions, DiskCacheOptions, SessionOptions, SharedCacheOptions
-from asyncpq.scan.foreign_names import EnteredAsync
+from asyncpq.scan.foreign_names import EnteredAsync, foreign_name
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
@@ -50,6 +50,16 @@ T = TypeVar("T")
 _BUILDING = BuildOptions()
 
 
+def _mistyped(url: str) -> str | None:
+    """Return the hint for a missing local file; None if ``url`` is no local path, or may be a folder or a pattern."""
+    path = url[7:] if url.lower().startswith("file://") else url
+    if "://" in path or path.endswith("/") or any(mark in path for mark in "*[{"):
+        return None
+    if path is not url and "%" in path:
+        return "The characters of a file:// url stand for themselves: write a space, not %20."
+    return "Look for a mistyped folder or file." + " What follows `?` is part of its name." * ("?" in path)
+
+
 @contextmanager
 def _hinting_at_many(url: str) -> Iterator[None]:
     """Add the hint of how to read many files to errors in the ``with`` block, if ``url`` may be a prefix or pattern."""
@@ -58,7 +68,7 @@ def _hinting_at_many(url: str) -> Iterator[None]:
     except ObjectNotFoundError as error:
         names_many = url.endswith("/") or "*" in url
         if error.hint is None and (names_many or not url.lower().startswith(("http://", "https://"))):
-            error.hint = many_files(url)
+            error.hint = _mistyped(url) or many_files(url)
         raise
     except NotParquetError as error:
         from asyncpq.datasets.table_markers import not_parquet_hint
@@ -142,6 +152,9 @@ class Session(EnteredAsync):
     def __repr__(self) -> str:
         tiers = "".join([f", {tier.name}_cache={tier!r}" for tier in self._tiers])
         return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_name
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Enter the session by ``session = await Session()``, where ``async with`` is impractical, as in notebooks.
@@ -246,9 +259,9 @@ class Session(EnteredAsync):
         """
         runtime = self._runtime
         runtime.check()
-        if not isinstance(url, (str, os.PathLike)):
+        if not isinstance(url, (str, os.PathLike)) or not url:
             raise InvalidOptionError(
-                f"url={url!r}: must be a str or a path",
+                f"url={url!r}: must be a str or a path, and not empty",
                 option="url",
                 hint="Session.open_dataset reads a list of files." if type(url) in (list, tuple) else None,
             )

@@ -140,10 +140,13 @@ def _meant(error: Any) -> str | None:
     if extra := _EXTRA.match(error.message):
         words = extra[1].split(" ")
         rest = f" ... {len(words)} in all" if len(words) > _EXTRA_SHOWN else ""
-        return (
-            f"There is no place for: {' '.join(words[:_EXTRA_SHOWN])}{rest}. Put a pattern of many files, and what has "
-            "spaces, in quotes; put commas between names of columns"
-        )
+        known = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
+        place = "Put a pattern of many files, and what has spaces, in quotes; put commas between names of columns"
+        if "--where" in known and re.search("[=<>]", extra[1]):
+            place = "Write a condition behind --where, in quotes"
+        elif "--rows" in known and extra[1].isdigit():
+            place = "Write the number of rows behind --rows"
+        return f"There is no place for: {' '.join(words[:_EXTRA_SHOWN])}{rest}. {place}"
     if option is not None and hasattr(error, "possibilities"):
         if option in _OF_COMMANDS and hasattr(command, "commands"):
             return f"{option} stands before the command. Write it behind the command that takes it"

@@ -315,7 +315,7 @@ def _show(document: IndexDocument) -> None:
             ("files", count_text(document["files"])),
             ("rows", count_text(document["rows"])),
             ("size", size_text(document["bytes"])),
-            ("files of", document["as_of"] or "the first build has not ended"),
+            ("listed at", document["as_of"] or "the first build has not ended"),
             ("builds", f"{document['builds']} running or interrupted" if document["builds"] else ""),
             ("since then", "" if stale is None else ", ".join(f"{count:,} {name}" for name, count in stale.items())),
         ],

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from asyncpq.datasets.model import View
-from asyncpq.errors import counted, printable
+from asyncpq.errors import plural, printable
 from asyncpq.metrics import MAX_LOGGED
 from asyncpq.records import dataclass
 from asyncpq.scan.plan import Plan, add_funnels, file_fate, funnel_step
@@ -154,18 +154,18 @@ class DatasetPlan:
             f"  {printable(self.description)}",
             *([f"  listing: {self.listing}"] if self.listing is not None else []),
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
-            *([f"  limit: {counted(self.limit, 'row')}"] if self.limit is not None else []),
+            *([f"  limit: {plural(self.limit, 'row')}"] if self.limit is not None else []),
             *[f"  index {printable(line)}" for line in self.index],
-            f"  files: {len(self.files)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
-            f"{self.files_by_footer} by their footers",
-            f"  {counted(self.num_requests, 'request')}, {self.num_bytes} bytes for data",
+            f"  files: {len(self.files):,} of {self.files_total:,} to read; "
+            f"{self.files_ruled_out:,} ruled out unopened, {self.files_by_footer:,} by their footers",
+            f"  {plural(self.num_requests, 'request')}, {self.num_bytes:,} bytes for data",
             *[f"  skipped: {printable(url)}" for url in self.skipped[:_SHOWN]],
         ]
         for plan in self.files[:_SHOWN]:
             lines.extend(f"  {line}" for line in plan.explain().splitlines())
         if len(self.files) > _SHOWN:
-            lines.append(f"  ... and {len(self.files) - _SHOWN} more files")
-        lines.append(f"  planning took {counted(self.metadata_requests, 'request')}")
+            lines.append(f"  ... and {len(self.files) - _SHOWN:,} more files")
+        lines.append(f"  planning took {plural(self.metadata_requests, 'request')}")
         return "\n".join(lines)
 
     __str__ = explain

@@ -215,7 +215,7 @@ def _without_braces(pattern: str) -> list[str]:
 
 def _text(url: object) -> str:
     if not isinstance(url, (str, os.PathLike)):
-        raise InvalidOptionError(f"a dataset's url must be a str or a path, not {type(url).__name__}")
+        raise InvalidOptionError(f"a dataset's url must be a str, a path or a list of them, not {type(url).__name__}")
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise InvalidOptionError(f"a dataset's url must be a str that is not empty, not {text!r}")

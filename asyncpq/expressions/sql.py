@@ -69,7 +69,7 @@ _HEX_NUMBER: Final = re.compile(r"\b0[xX][0-9a-fA-F]")
 #: Parts of a query before and after its condition.
 _LEADING: Final = re.compile(r"\s*(SELECT\b.*\bFROM|WHERE)\s+[\w(]", re.IGNORECASE | re.DOTALL)
 _TRAILING: Final = re.compile(r"(?:^|\s)(LIMIT|OFFSET|ORDER\s+BY|GROUP\s+BY|HAVING|QUALIFY)\s+[\w(-]", re.IGNORECASE)
-_RESERVED: Final = 'Write names that are keywords of SQL in double quotes: "from" = 1.'
+_RESERVED: Final = 'Write names that are keywords of SQL, or have spaces, in double quotes: "from" = 1.'
 _BEFORE: Final = "SELECT 1 WHERE "
 _MANY: Final = 64  # equalities that are parsed as a list
 _LITERAL: Final = r"(?:-?\d+(?:\.\d+)?(?![\w.])|'[^'\\]*'(?!'))"
@@ -130,9 +130,10 @@ def _parsed(text: str) -> Expression:
         condition = _condition(query.args["where"].this)  # type: ignore[union-attr]  # it is a query
         return with_parts(tree.require_shallow(condition))
     except sqlglot.errors.SqlglotError as error:
+        variant = f" {VARIANT_FORM}" if ":" in _QUOTED.sub("", text) else ""  # as in v:a.b
         raise ExpressionError(
             f"SQL condition {cut(text)}: {_syntax_error(error)}",
-            hint=_more_than_condition(text) or f"{FORM} {_RESERVED} {VARIANT_FORM}",
+            hint=_more_than_condition(text) or f"{FORM} {_RESERVED}{variant}",
         ) from error
     except RecursionError as error:
         raise _too_deep(text) from error
@@ -224,7 +225,8 @@ def _only(node: Any, *known: str) -> None:
     """Raise ExpressionError if a node has arguments other than ``known``, such as the subquery of an IN."""
     others = [name for name, value in node.args.items() if value and name not in known]
     if others:
-        refuse(node, f"has a part that asyncpq cannot evaluate ({', '.join(others)})", FORM)
+        form = "Write the values of IN in brackets: id IN (1, 2)." if others == ["field"] else FORM
+        refuse(node, f"has a part that asyncpq cannot evaluate ({', '.join(others)})", form)
 
 
 def _junction(join: type[tree.And | tree.Or]) -> Callable[[Any], Expression]:

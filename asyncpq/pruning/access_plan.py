@@ -81,7 +81,7 @@ class ResolvedAccess(Mapping[int, RowRanges]):
         rows."""
         if ranges.stop > layout.num_rows:
             outside = ranges.clip(layout.num_rows, ranges.stop).start
-            raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows", hint=_COUNTED)
+            raise RowIndexError(f"row {outside:,} is not in a file of {layout.num_rows:,} rows", hint=_COUNTED)
         whole: list[tuple[int, int]] = []
         parts: dict[int, RowRanges] = {}
         position = 0  # of the range that ``row`` is in
@@ -232,13 +232,13 @@ class GroupSet(NamedTuple):
         for ordinal, (ranges, rest) in self.groups:
             if ordinal >= len(layout.counts):
                 raise RowIndexError(
-                    f"row group {ordinal} is not in a file of {len(layout.counts)} row groups", hint=_COUNTED
+                    f"row group {ordinal:,} is not in a file of {len(layout.counts):,} row groups", hint=_COUNTED
                 )
             count = layout.counts[ordinal]
             if ranges.stop > count:
                 outside = ranges.clip(count, ranges.stop).start
                 raise RowIndexError(
-                    f"row {outside} is not in row group {ordinal}, which has {count} rows", hint=_COUNTED
+                    f"row {outside:,} is not in row group {ordinal:,}, which has {count:,} rows", hint=_COUNTED
                 )
             parts[ordinal] = ranges.complement(count) if rest else ranges
         whole = layout.filled - RowRanges.from_rows(parts) if self.rest else EMPTY

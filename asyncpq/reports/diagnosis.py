@@ -39,6 +39,8 @@ _PACKAGES: Final = (
     "typer",
     "pyiceberg",
     "deltalake",
+    "polars",
+    "duckdb",
     "pyspark",
 )
 _SMALL: Final = 8  # GETs that measure latency

@@ -13,23 +13,33 @@ _OURS: Final = {
     "column_names": "schema.names",
     "columns": "schema.names",
     "count_rows": "count(where)",
+    "dtypes": "schema",
+    "execute": "read(where=...), which takes a condition in SQL",
     "explain": "plan(columns, where), which has explain()",
+    "fetch": "read(columns, where)",
     "fetchall": "read(columns, where)",
+    "fetchone": "read(limit=1)",
     "fields": "schema",
     "filter": "read(where=...) or scan(where=...)",
     "get_row_group": "read(access=asyncpq.AccessPlan.row_groups([number]))",
     "head": "read(limit=...)",
     "iter_batches": "scan(columns, where)",
     "iter_rows": "scan(columns, where)",
+    "limit": "read(limit=...)",
     "metadata": "inspect(), whose result has row groups, pages and statistics",
+    "names": "schema.names",
     "num_rows": "count()",
+    "path": "url",
     "query": "read(where=...), which takes a condition in SQL",
+    "read_parquet": "read(columns, where)",
     "read_row_group": "read(access=asyncpq.AccessPlan.row_groups([number]))",
     "read_row_groups": "read(access=asyncpq.AccessPlan.row_groups(numbers))",
+    "read_table": "read(columns, where)",
     "scanner": "scan(columns, where)",
     "schema_arrow": "schema",
     "select": "read(columns)",
     "shape": "count() and schema",
+    "sql": "read(where=...), which takes a condition in SQL",
     "statistics": "inspect()",
     "to_arrow": "read(columns, where)",
     "to_batches": "scan(columns, where)",
@@ -41,13 +51,49 @@ _OURS: Final = {
 }
 
 
+_OF_SCANS: Final = {
+    **dict.fromkeys(("collect", "fetchall", "read", "read_all", "to_arrow"), "to_table()"),
+    **dict.fromkeys(("iter_batches", "to_batches"), "the scan itself, an iterator of record batches"),
+    "num_rows": "to_table(), and its num_rows",
+    "to_pandas": "to_table(), and its to_pandas()",
+    "to_polars": "polars.DataFrame(...) of to_table()",
+}
+#: Verbs of files and datasets, and what other libraries call theirs that open one: sessions and modules have neither.
+_OF_FILES: Final = {
+    **{name: f"{name}(...)" for name in ("count", "inspect", "lint", "lookup", "plan", "read", "scan", "take", "why")},
+    **dict.fromkeys(("ParquetDataset", "ParquetFile", "open", "open_delta", "open_table"), "read(...) and scan(...)"),
+    **dict.fromkeys(("dataset", "parquet", "read_delta", "scan_delta", "scan_parquet"), "read(...) and scan(...)"),
+    "schema": "schema",
+    "table": "read(...) and scan(...)",
+}
+
+
+def opens_first(name: str) -> str:
+    """Return the end of an error's message for a verb that a session or module lacks, because files and datasets have
+    it; empty for other names."""
+    ours = _OF_FILES.get(name) or _OURS.get(name)
+    return "" if ours is None else f". Use open_file(url) or open_dataset(url), whose result has {ours}"
+
+
 def foreign_name(opened: Any, name: str) -> NoReturn:
-    """Raise AttributeError for an attribute that a file or dataset does not have, with the name that it has here if
-    other libraries have one of that name. Python calls it as ``__getattr__``."""
+    """Raise AttributeError for an attribute that a session, file, dataset or scan does not have, with the name that it
+    has here if other libraries have one of that name. Python calls it as ``__getattr__``."""
     kind = type(opened).__name__
-    ours = _OURS.get(name)
-    hint = "" if ours is None else f". Use {ours}"
+    if kind.endswith("Session"):
+        hint = opens_first(name)
+    else:
+        ours = (_OF_SCANS if kind.endswith("Scan") else _OURS).get(name)
+        hint = "" if ours is None else f". Use {ours}"
     raise AttributeError(f"a {kind} has no attribute {name!r}{hint}", name=name, obj=opened)
+
+
+def not_iterated(opened: Any) -> NoReturn:
+    """Raise UsageError for ``async for`` over a file or dataset. Python calls it as ``__aiter__``."""
+    name = type(opened).__name__.lower()
+    raise UsageError(
+        f"a {name} is not iterated",
+        hint=f"Write `async with {name}.scan(...) as scan:`, and `async for batch in scan:` in that block.",
+    )
 
 
 class EnteredAsync(Unpicklable):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.row_group_reader import QueryShape
-from asyncpq.errors import counted, plural, printable
+from asyncpq.errors import plural, printable
 from asyncpq.expressions import is_unsatisfiable
 from asyncpq.expressions.simplify import relative_columns
 from asyncpq.metrics import MAX_LOGGED, ReadMetrics
@@ -207,41 +207,41 @@ class Plan:
             f"  columns: {_listed(self.columns) or '(none: rows are counted)'}",
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
             *([f"  access plan: {_accessed(pruning)}"] if self.access is not None else []),
-            f"  row groups: {pruning.row_groups_kept} of {pruning.row_groups} "
+            f"  row groups: {pruning.row_groups_kept:,} of {pruning.row_groups:,} "
             + (
                 "(the first rows are enough)"
                 if self.where is None and self.limit is not None
-                else f"({pruning.row_groups_accessed - pruning.row_groups_after_statistics} ruled out by statistics, "
-                f"{pruning.row_groups_after_statistics - pruning.row_groups_by_bloom - pruning.row_groups_kept} "
+                else f"({pruning.row_groups_accessed - pruning.row_groups_after_statistics:,} ruled out by statistics, "
+                f"{pruning.row_groups_after_statistics - pruning.row_groups_by_bloom - pruning.row_groups_kept:,} "
                 "by page indexes"
-                f"{f', {pruning.row_groups_by_bloom} by bloom filters' if self.bloom is not None else ''})"
+                f"{f', {pruning.row_groups_by_bloom:,} by bloom filters' if self.bloom is not None else ''})"
             ),
-            *([f"  limit: {counted(self.limit, 'row')}"] if self.limit is not None else []),
-            f"  rows that may match: {pruning.rows_kept} of {pruning.rows}",
+            *([f"  limit: {plural(self.limit, 'row')}"] if self.limit is not None else []),
+            f"  rows that may match: {pruning.rows_kept:,} of {pruning.rows:,}",
         ]
         if pruning.row_groups_proven:
             lines.append(
-                f"  row groups of which all rows match, by statistics: {pruning.row_groups_proven}, not filtered"
+                f"  row groups of which all rows match, by statistics: {pruning.row_groups_proven:,}, not filtered"
             )
-        lines.extend(f"    {printable(text)}: {count} ruled out by statistics" for text, count in self.by_statistics)
+        lines.extend(f"    {printable(text)}: {count:,} ruled out by statistics" for text, count in self.by_statistics)
         if self.bloom is not None:
             lines.append(f"  {self.bloom}")
         if pruning.pages:
             pages_by = "by page locations" if self.learnt else "by page indexes"
-            lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} {pages_by}")
+            lines.append(f"  pages in those row groups: {pruning.pages_kept:,} of {pruning.pages:,} {pages_by}")
         if self.requests or self.late:
-            asked = f"{counted(self.num_requests, 'request')}, {self.num_bytes} bytes"
-            lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes} bytes from memory")
+            asked = f"{plural(self.num_requests, 'request')}, {self.num_bytes:,} bytes"
+            lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes:,} bytes from memory")
         else:
-            lines.append(f"  no requests: {self.cached_bytes} bytes from memory")
+            lines.append(f"  no requests: {self.cached_bytes:,} bytes from memory")
         for request in self.requests[:_SHOWN]:
             gap = request.stop - request.start - request.useful_bytes
             lines.append(
-                f"    GET {request.start}-{request.stop - 1} ({request.stop - request.start} bytes"
-                f"{f', {gap} of them gaps' if gap else ''}): {_listed(request.columns)}"
+                f"    GET {request.start}-{request.stop - 1} ({request.stop - request.start:,} bytes"
+                f"{f', {gap:,} of them gaps' if gap else ''}): {_listed(request.columns)}"
             )
         if len(self.requests) > _SHOWN:
-            lines.append(f"    ... and {len(self.requests) - _SHOWN} more")
+            lines.append(f"    ... and {len(self.requests) - _SHOWN:,} more")
         if self.late:
             lines.append(f"  round 2 of 2: pages of {_listed(self.late_columns)} with matching rows")
         if self.estimates and self.requests:
@@ -252,7 +252,7 @@ class Plan:
         if self.learnt:
             lines.append(f"  page locations learnt: {_listed(self.learnt)}")
         lines.extend(f"  fallback: {printable(reason)}" for reason in self.fallbacks)
-        lines.append(f"  planning took {counted(self.metadata_requests, 'request')}")
+        lines.append(f"  planning took {plural(self.metadata_requests, 'request')}")
         return "\n".join(lines)
 
     __str__ = explain
@@ -368,7 +368,7 @@ def _prices(prices: Prices, num_requests: int) -> str:
     return (
         f"{_milliseconds(prices.latency_s)} to the first byte, {prices.bandwidth_bytes_s / 1e6:.0f} MB/s, "
         f"{prices.request_s * 1e6:.0f} us a request, {prices.connections} at once{many}; "
-        f"gaps of up to {prices.gap_bytes} bytes are read"
+        f"gaps of up to {prices.gap_bytes:,} bytes are read"
     )
 
 
@@ -416,12 +416,12 @@ def _where(request: ScanRequest, compiled: Filter | None) -> str | None:
 
 
 def _accessed(pruning: PruningReport) -> str:
-    row_groups = counted(pruning.row_groups, "row group")
-    return f"{pruning.row_groups_accessed} of {row_groups}, {plural(pruning.rows_accessed, 'row')}"
+    row_groups = plural(pruning.row_groups, "row group")
+    return f"{pruning.row_groups_accessed:,} of {row_groups}, {plural(pruning.rows_accessed, 'row')}"
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    more = f", ... ({len(names):,} in all)" if len(names) > _SHOWN else ""
     return f"{', '.join(map(printable, names[:_SHOWN]))}{more}"
 
 
@@ -430,13 +430,13 @@ def _bloom(bloom: BloomReport, metrics: ReadMetrics) -> str:
     return (
         f"bloom filters of {', '.join(map(printable, bloom.columns))}: "
         f"asked for {_ordinals(bloom.asked)}, ruled out {_ordinals(bloom.dropped)}; "
-        f"{len(sent)} request{'' if len(sent) == 1 else 's'}, {sum(request.bytes for request in sent)} bytes"
+        f"{plural(len(sent), 'request')}, {sum(request.bytes for request in sent):,} bytes"
     )
 
 
 def _ordinals(row_groups: RowRanges) -> str:
     spans = [f"{start}-{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in row_groups]
-    more = f", ... ({row_groups.num_rows} in all)" if len(spans) > _SHOWN else ""
+    more = f", ... ({row_groups.num_rows:,} in all)" if len(spans) > _SHOWN else ""
     return f"row groups {', '.join(spans[:_SHOWN])}{more}" if spans else "none"
 
 

@@ -16,7 +16,7 @@ from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.executor import F, OneFile, ScanExecutor, UnitRows
 from asyncpq.scan.file_planner import ScanPlanner
-from asyncpq.scan.foreign_names import EnteredAsync
+from asyncpq.scan.foreign_names import EnteredAsync, foreign_name
 
 _MAX_COMBINED: Final = 64  # tables that are combined to one
 
@@ -98,7 +98,8 @@ class RecordBatchStream(EnteredAsync):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    if not TYPE_CHECKING:  # type checkers find this mistake themselves
+    if not TYPE_CHECKING:  # type checkers find these mistakes themselves
+        __getattr__ = foreign_name
 
         def __await__(self) -> Generator[Any, Any, NoReturn]:
             raise UsageError(

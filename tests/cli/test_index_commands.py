@@ -94,7 +94,7 @@ def test_the_text_of_show(lake: Path) -> None:
         ["files", "3"],
         ["rows", "300"],
         ["size", "SIZE"],
-        ["files", "of", "TIME"],
+        ["listed", "at", "TIME"],
         ["since", "then", "0", "new,", "0", "changed,", "0", "gone"],
         ["Kinds"],
         ["kind", "columns", "files", "rows", "size", "segments"],

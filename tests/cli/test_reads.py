@@ -207,7 +207,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["lookup", "trips.parquet", "--key", "id==5"], 2, "Write --key id=5."),
     (["lookup", "trips.parquet", "--key", "id=5,6,7"], 2, "Repeat the option for each value: --key id=5 --key id=6"),
     (["lookup", "trips.parquet", "--key", "nope=1"], 2, "nope"),
-    (["take", "trips.parquet", "3000"], 2, "row 3000"),
+    (["take", "trips.parquet", "3000"], 2, "row 3,000"),
     (["take", "lake", "0"], 2, "but the url names 3"),
     (["count", "trips.parquet", "--where", "TRUE FALSE"], 2, "SQL"),
     (["count", "nosuch://bucket/key"], 1, "nosuch"),

@@ -153,6 +153,9 @@ def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monke
         (["index", "--at", "u", "build", "x"], "--at stands before the command. Write it behind the command"),
         (["query", "x", "--debug"], "--debug stands behind the command. Write it before: asyncpq --debug ..."),
         (["query", "a", "b"], "there is no place for: b. Put a pattern of many files"),
+        (["query", "a", "b", "=", "5"], "there is no place for: b = 5. Write a condition behind --where, in quotes"),
+        (["count", "a", "b<5"], "there is no place for: b<5. Write a condition behind --where, in quotes"),
+        (["head", "a", "3"], "there is no place for: 3. Write the number of rows behind --rows"),
         (["query", *"abcdef"], "there is no place for: b c d ... 5 in all. Put a pattern of many files"),
     ],
 )

@@ -148,7 +148,7 @@ async def test_explain_says_what_the_plan_leaves(server: ObjectServer) -> None:
         plan = await file.plan(["price"], col("id") < 900, access=AccessPlan.row_ranges([(100, 1400)]))
         assert "\n  access plan: 1 of 2 row groups, 1,300 rows\n" in plan.explain()
         assert "row groups: 1 of 2 (0 ruled out by statistics, 0 by page indexes)" in plan.explain()
-        assert "rows that may match: 400 of 4000" in plan.explain()
+        assert "rows that may match: 400 of 4,000" in plan.explain()
         assert plan.access == AccessPlan.row_ranges([(100, 1400)])
         assert "access plan" not in (await file.plan(["price"])).explain()
 
@@ -177,10 +177,10 @@ async def test_a_plan_that_names_positions_means_one_version(server: ObjectServe
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (AccessPlan.rows([17, ROWS + 3, 2]), f"row {ROWS + 3} is not in a file of {ROWS} rows"),
-        (ALL - AccessPlan.row_ranges([(10, ROWS + 1)]), f"row {ROWS} is not in a file of {ROWS} rows"),
+        (AccessPlan.rows([17, ROWS + 3, 2]), f"row {ROWS + 3:,} is not in a file of {ROWS:,} rows"),
+        (ALL - AccessPlan.row_ranges([(10, ROWS + 1)]), f"row {ROWS:,} is not in a file of {ROWS:,} rows"),
         (AccessPlan.row_groups([0, 2]), "row group 2 is not in a file of 2 row groups"),
-        (~AccessPlan.from_row_groups({1: [(5, 2001)]}), "row 2000 is not in row group 1, which has 2000 rows"),
+        (~AccessPlan.from_row_groups({1: [(5, 2001)]}), "row 2,000 is not in row group 1, which has 2,000 rows"),
     ],
 )
 async def test_rows_outside_the_file(server: ObjectServer, plan: AccessPlan, message: str) -> None:

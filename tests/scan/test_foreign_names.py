@@ -46,6 +46,36 @@ def test_the_blocking_forms_say_it_too(tmp_path: Path) -> None:
         dataset.to_table()  # type: ignore[attr-defined]
 
 
+async def test_sessions_scans_and_the_module_say_it_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1]}), path)
+    with asyncpq.blocking.Session() as blocking:
+        async with asyncpq.Session() as session:
+            lacking: list[Any] = [session, blocking, asyncpq]
+            for name in ("read_table", "lookup", "open_table", "sql"):
+                for one in lacking:
+                    with pytest.raises(AttributeError, match=rf"'{name}'\. Use open_file\(url\) or open_dataset"):
+                        getattr(one, name)
+            opened = await session.open_file(path), await session.open_dataset(tmp_path)
+            scans: list[Any] = [one.scan() for one in opened]
+            for scan in [*scans, blocking.open_file(path).scan()]:
+                with pytest.raises(AttributeError, match=r"'to_pandas'\. Use to_table\(\), and its to_pandas"):
+                    scan.to_pandas()
+            for one in [*scans, session, asyncpq]:
+                with pytest.raises(AttributeError, match=r"'xyzzy'$"):
+                    _ = one.xyzzy
+
+
+async def test_async_for_over_a_file_leads_to_its_scan(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    async with asyncpq.Session() as session:
+        for opened in (await session.open_file(tmp_path / "a.parquet"), await session.open_dataset(tmp_path)):
+            name = type(opened).__name__.lower()
+            with pytest.raises(asyncpq.UsageError, match=rf"a {name} is not .* `async with {name}\.scan\("):
+                async for _ in opened:  # type: ignore[attr-defined]
+                    pass
+
+
 async def test_a_plain_with_leads_to_async_with(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()

@@ -63,7 +63,7 @@ async def test_it_says_what_is_ruled_out(path: str) -> None:
     lines = plan.explain().splitlines()
     assert lines[0] == f"read {path}"
     assert "  row groups: 1 of 4 (3 ruled out by statistics, 0 by page indexes)" in lines
-    assert f"  rows that may match: 200 of {ROWS}" in lines
+    assert f"  rows that may match: 200 of {ROWS:,}" in lines
     assert str(plan) == plan.explain()
     assert "  limit: 10 rows" in everything.explain().splitlines()
     assert everything.where is None

@@ -387,7 +387,30 @@ async def test_a_folders_marker_as_one_file(server: ObjectServer) -> None:
     assert "Session.open_dataset" in (error.hint or "")
 
 
-@pytest.mark.parametrize("name", ["", "/", "/*.parquet", "/nothing"])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("{}/nothing.parquet", "Look for a mistyped folder or file."),
+        ("file://{}/nothing", "Look for a mistyped folder or file."),
+        ("{}/a.parquet?x=1", "Look for a mistyped folder or file. What follows `?` is part of its name."),
+        ("file://{}/my%20trips.parquet", "stand for themselves: write a space, not %20"),
+        ("{}/*.parquet", "Session.open_dataset"),
+        ("memory://nothing", "Session.open_dataset"),
+    ],
+)
+async def test_a_missing_file(lake: Path, name: str, hint: str) -> None:
+    error, _ = await failure(name.format(lake))
+    assert isinstance(error, asyncpq.ObjectNotFoundError)
+    assert hint in (error.hint or "")
+
+
+async def test_an_empty_url_is_not_the_working_directory() -> None:
+    error, _ = await failure("")
+    assert isinstance(error, asyncpq.InvalidOptionError)
+    assert "must be a str or a path, and not empty" in str(error)
+
+
+@pytest.mark.parametrize("name", ["", "/", "/*.parquet"])
 async def test_a_folder_as_one_file(lake: Path, name: str) -> None:
     error, _ = await failure(f"{lake}{name}")
     assert isinstance(error, asyncpq.ObjectNotFoundError)
