@@ -462,9 +462,12 @@ def first_columns(names: Sequence[str]) -> str | None:
     return f"Its columns are {', '.join(map(shown, names[:NAMES_SHOWN]))}{rest}." if names else None
 
 
-def nearest_column(name: str, names: Sequence[str]) -> str | None:
-    """Return a hint with the columns whose names are most like ``name``; if none is similar, with the first columns."""
-    return nearest(name, names, first_columns(names))
+def nearest_column(name: str, names: Sequence[str], first: Sequence[str] | None = None) -> str | None:
+    """Return a hint with the columns whose names are most like ``name``; if none is similar, with the first columns, of
+    ``first`` if given."""
+    if name == "*":
+        return "Leave the columns out to read all of them."
+    return nearest(name, names, first_columns(names if first is None else first))
 
 
 def named_error(name: str, message: str) -> AsyncpqError:

@@ -63,7 +63,9 @@ def _no_whole_number(name: str, value: object, least: int) -> InvalidOptionError
 
 def require_class(name: str, value: object, kind: type) -> None:
     """Raise InvalidOptionError if ``value``, the argument called ``name``, is not an instance of ``kind``."""
-    _require(isinstance(value, kind), name, value, f"must be a {kind.__name__}")
+    is_group = kind.__name__.endswith("Options")
+    hint = f"Write {name}=asyncpq.{kind.__name__}(...)." if is_group else None
+    _require(isinstance(value, kind), name, value, f"must be a {kind.__name__}", hint)
 
 
 def _require_numbers(options: object, at_least: float, *names: str) -> None:
@@ -98,9 +100,9 @@ def _require_flags(options: object, *names: str) -> None:
         _require(isinstance(getattr(options, name), bool), name, getattr(options, name), "must be True or False")
 
 
-def _require(condition: bool, name: str, value: object, rule: str) -> None:
+def _require(condition: bool, name: str, value: object, rule: str, hint: str | None = None) -> None:
     if not condition:
-        raise InvalidOptionError(f"{name}={value!r}: {rule}", option=name)
+        raise InvalidOptionError(f"{name}={value!r}: {rule}", option=name, hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -504,6 +506,7 @@ class SessionOptions:
                 "cache_policy",
                 self.cache_policy,
                 "must be a CachePolicy, or a mapping of url patterns to CachePolicies",
+                "Write asyncpq.etag(5), asyncpq.ttl(60) or asyncpq.immutable().",
             )
         groups = {"requests": RequestOptions, "retry": RetryOptions, "limits": LimitOptions, "read": ReadOptions}
         for name, option_class in groups.items():

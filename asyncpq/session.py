@@ -259,13 +259,15 @@ class Session(EnteredAsync):
         """
         runtime = self._runtime
         runtime.check()
-        if not isinstance(url, (str, os.PathLike)) or not url:
+        if not isinstance(url, (str, os.PathLike)):
             raise InvalidOptionError(
-                f"url={url!r}: must be a str or a path, and not empty",
+                f"url={url!r}: must be a str or a path",
                 option="url",
                 hint="Session.open_dataset reads a list of files." if type(url) in (list, tuple) else None,
             )
         text = os.fspath(url)
+        if not text:
+            raise InvalidOptionError("url='': must be a str or a path, and not empty", option="url")
         decryption = None
         if decryption_properties is not None:
             await self._ready()

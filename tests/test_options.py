@@ -84,7 +84,9 @@ def test_latency_and_bandwidth_are_finite() -> None:
         (asyncpq.DiskCacheOptions, {"path": ""}, "must be the path of a folder"),
         (asyncpq.CachePolicy, {"kind": "sometimes"}, 'must be "etag", "ttl" or "immutable"'),
         (SessionOptions, {"cache_policy": {"*": "etag"}}, "must be a CachePolicy, or a mapping"),
+        (SessionOptions, {"cache_policy": "etag"}, r"Write asyncpq\.etag\(5\), "),
         (SessionOptions, {"limits": None}, "must be a LimitOptions"),
+        (SessionOptions, {"retry": 3}, r"must be a RetryOptions\. Write retry=asyncpq\.RetryOptions\(\.\.\.\)"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )

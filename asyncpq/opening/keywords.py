@@ -150,6 +150,7 @@ _MEANT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("cache", "cache_dir", "cache_path", "cache_folder", "cache_storage"), "disk_cache"),
     **dict.fromkeys(("redis", "redis_url", "valkey", "valkey_url"), "shared_cache"),
     **dict.fromkeys(("cache_bytes", "cache_size", "memory_bytes"), "memory_cache_bytes"),
+    **dict.fromkeys(("as_of", "snapshot_id", "timestamp", "version_as_of"), "version"),
     **dict.fromkeys(("ttl", "etag", "immutable"), "cache_policy"),
 }
 _OF_READS: Final = frozenset({"columns", "where", "filter", "filters", "limit"})
@@ -181,6 +182,8 @@ def _hint(name: str, known: Sequence[str]) -> str | None:
         return f"Pass {meant}= to the Session."
     if meant in known:
         return f"Write {meant}=...."
+    if name in ("filesystem", "fs"):
+        return "Name the store by its protocol, such as s3://, and pass storage_options= to the Session."
     option = as_storage_option(name)
     if option is not None:
         return f"{verb} {option}{where}."

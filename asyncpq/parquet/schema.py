@@ -18,9 +18,8 @@ from asyncpq.errors import (
     ResourceLimitError,
     UnsupportedFeatureError,
     ambiguous_path,
-    first_columns,
     limit_hint,
-    nearest,
+    nearest_column,
     shown,
 )
 from asyncpq.parquet.logical_types import (
@@ -442,7 +441,7 @@ class ParquetSchema:
         if leaf is not None:
             return f"It is inside the top-level column {shown(leaf[0].path[0])}."
         paths = (*self._leaves_by_path, *self._leaves_by_name, *self._fields_by_name)
-        return nearest(name, paths, first_columns([field.name for field in self.fields]))
+        return nearest_column(name, paths, [field.name for field in self.fields])
 
 
 # Recent schemas: position in the footer, bytes, list elements in them, and the decoded schema.

@@ -544,9 +544,8 @@ def _not_running() -> Problem:
 
 
 async def _not_found(request: Any, error: Exception) -> Any:
-    hint = f"Paths are /v1/DATASET/VERB; verbs are {', '.join(VERBS)}."
-    is_verb = "/v1/" in request.url.path
-    return _response(Problem(404, "there is no such path", hint=hint if is_verb else None))
+    hint = f"Paths are /v1/datasets and /v1/DATASET/VERB; verbs are {', '.join(VERBS)}."
+    return _response(Problem(404, "there is no such path", hint=hint))
 
 
 async def _not_allowed(request: Any, error: Any) -> Any:

@@ -16,7 +16,7 @@ import os
 from typing import Any, Literal, cast
 
 from asyncpq.datasets.model import Catalog
-from asyncpq.errors import InvalidOptionError, UsageError, install_hint
+from asyncpq.errors import Hint, InvalidOptionError, UsageError, install_hint
 from asyncpq.typing import TableVersion
 
 Format = Literal["parquet", "delta", "iceberg"]
@@ -41,7 +41,12 @@ def catalog_of(target: Any, format_: Format | None, version: TableVersion | None
         from asyncpq.tables.delta.catalog import DeltaCatalog
 
         if isinstance(version, str):
-            raise InvalidOptionError(f"{version!r} is no version of a Delta table: it must be a number or a time")
+            raise InvalidOptionError(
+                f"{version!r} is no version of a Delta table: it must be a number or a time",
+                hint=Hint(
+                    "Pass an int, or a datetime, such as datetime(2026, 5, 1, tzinfo=UTC).", "Pass a time as --at."
+                ),
+            )
         return DeltaCatalog.of(target, version=version)
     if format_ == "iceberg" or (home == "pyiceberg" and format_ is None):
         try:
@@ -61,7 +66,10 @@ def catalog_of(target: Any, format_: Format | None, version: TableVersion | None
         raise InvalidOptionError(
             f"version={version!r}: only Delta and Iceberg tables have versions",
             option="version",
-            hint="Leave the version out.",
+            hint=Hint(
+                'Leave the version out; of a table, pass format="delta" or format="iceberg" with it.',
+                "Leave the version out.",
+            ),
         )
     if hasattr(target, "snapshot"):
         if format_ is not None:

@@ -181,7 +181,7 @@ def test_a_delta_table(tmp_path: Path) -> None:
         assert "but the url names 2" in invoke(command, tmp_path / "t", *arguments, code=2)
     for option, value, says in (
         ("--version", 99, "version 99 does not exist: the newest version of the table is 1"),
-        ("--version", "x", "'x' is no version of a Delta table"),
+        ("--version", "x", "'x' is no version of a Delta table: it must be a number or a time. Pass a time as --at."),
         ("--at", "2020-01-01", "all commits in the log are newer than 2020-01-01"),
     ):
         said = invoke("count", tmp_path / "t", option, value, code=2)

@@ -58,6 +58,7 @@ def test_the_signature_of_a_session_shows_every_option_with_its_default(session:
         ("storage_option", "Did you mean 'storage_options'"),
         ("memory_cache_byte", "Did you mean 'memory_cache_bytes'"),
         ("partitioning", "Pass partitioning= to open_dataset()."),
+        ("filesystem", "Name the store by its protocol, such as s3://, and pass storage_options= to the Session."),
         ("xyzzy", "Its arguments: "),
     ],
 )
@@ -74,6 +75,8 @@ def test_an_unknown_argument_of_a_session(name: str, hint: str) -> None:
     ("name", "hint"),
     [
         ("partition", "Did you mean 'partitioning'"),
+        ("as_of", "Write version=...."),
+        ("filesystem", "Name the store by its protocol, such as s3://, and pass storage_options= to the Session."),
         ("endpoint_url", 'Pass storage_options={"endpoint_url": ...} to the Session.'),
         ("storage_options", "Pass storage_options= to the Session."),
         ("retries", "Pass retry=asyncpq.RetryOptions(max_attempts=...) to the Session."),

@@ -89,6 +89,7 @@ def test_look_up_by_name_and_ordinal() -> None:
     [
         ("ID", "Did you mean 'id'?"),
         ("iD", "Did you mean 'id'?"),
+        ("*", "Leave the columns out to read all of them."),
         ("address", "Did you mean 'Address'"),
         ("ADDRESS.ZIP", "Did you mean 'Address.zip'"),
         ("quantity", "Its columns are 'id', 'Address'."),

@@ -69,10 +69,11 @@ async def test_sessions_scans_and_the_module_say_it_too(tmp_path: Path) -> None:
 async def test_async_for_over_a_file_leads_to_its_scan(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
     async with asyncpq.Session() as session:
-        for opened in (await session.open_file(tmp_path / "a.parquet"), await session.open_dataset(tmp_path)):
+        both: list[Any] = [await session.open_file(tmp_path / "a.parquet"), await session.open_dataset(tmp_path)]
+        for opened in both:
             name = type(opened).__name__.lower()
             with pytest.raises(asyncpq.UsageError, match=rf"a {name} is not .* `async with {name}\.scan\("):
-                async for _ in opened:  # type: ignore[attr-defined]
+                async for _ in opened:
                     pass
 
 

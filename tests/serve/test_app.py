@@ -204,6 +204,8 @@ async def test_bad_input_is_a_problem(lake: str, method: str, path: str, body: A
 
 async def test_a_hint_names_what_was_meant(lake: str) -> None:
     async with client_of(configuration(lake)) as client:
+        for path in ("/v1", "/v1/trips"):
+            assert "/v1/datasets and /v1/DATASET/VERB" in problem(await client.get(path), 404)["hint"]
         document = problem(await client.get("/v1/trips/scan?where=pric > 1"), 400)
         assert document == {
             "type": "about:blank",

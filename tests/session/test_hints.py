@@ -404,6 +404,14 @@ async def test_a_missing_file(lake: Path, name: str, hint: str) -> None:
     assert hint in (error.hint or "")
 
 
+async def test_versions_say_what_they_may_be(lake: Path) -> None:
+    async with asyncpq.Session() as session:
+        with pytest.raises(asyncpq.InvalidOptionError, match='of a table, pass format="delta"'):
+            await session.open_dataset(lake, version=0)
+        with pytest.raises(asyncpq.InvalidOptionError, match=r"Pass an int, or a datetime, such as datetime\(2026"):
+            await session.open_dataset(lake, format="delta", version="2026-05-01")
+
+
 async def test_an_empty_url_is_not_the_working_directory() -> None:
     error, _ = await failure("")
     assert isinstance(error, asyncpq.InvalidOptionError)
