@@ -103,7 +103,7 @@ async def test_negative_rows_are_in_no_version(server: ObjectServer) -> None:
     async with asyncpq.Session(server.storage_options, cache_policy=asyncpq.etag(0)) as session:
         file = await session.open_file(URL)
         server.log.clear()
-        with pytest.raises(asyncpq.RowIndexError, match="row -1 is not in a file of 1000 rows"):
+        with pytest.raises(asyncpq.RowIndexError, match="row -1 is not in a file of 1,000 rows"):
             await file.take([5, -1])
         assert server.log == []
 
