@@ -293,7 +293,7 @@ async def test_plan_is_what_is_then_fetched(server: ObjectServer) -> None:
         assert asked == sorted(f"bytes={request.start}-{request.stop - 1}" for request in plan.requests)
         text = plan.explain()
         assert "row groups: 1 of 2 (1 ruled out by statistics, 0 by page indexes)" in text
-        assert f"{plan.num_requests} requests, {plan.num_bytes} bytes" in text
+        assert f"{plan.num_requests} requests, {plan.num_bytes:,} bytes" in text
         again = await file.plan(columns=["user", "price"], where=col("id").between(3 * 700, 3 * 800))
         assert again.num_requests == 0
         assert again.cached_bytes == plan.num_bytes
