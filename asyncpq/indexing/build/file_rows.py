@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from cachetools import LRUCache
 
 from asyncpq.caching.entry_format import ContentKey
-from asyncpq.datasets.column_matching import view_of
 from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, is_bad_file
@@ -205,8 +204,7 @@ class FileCollector:
     def _bounds(self, opened: OpenedFile, file: int, index_tables: Sequence[IndexTable]) -> dict[IndexTable, pa.Table]:
         version, schema = opened.version, self._wanted.schema
         try:
-            opened.share_types(frozenset())
-            view = view_of(version, schema, self._wanted.fields, opened.file.partition)
+            view = opened.view(self._columns)
         except AsyncpqError:
             view = None  # each table marks the file as unknown
         return {

@@ -10,7 +10,7 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -54,7 +54,14 @@ from asyncpq.tables.iceberg.manifests import (
     store_url,
 )
 from asyncpq.tables.iceberg.metadata import decode_table_metadata, newest_metadata
-from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
+from asyncpq.tables.iceberg.schema import (
+    column_bounds,
+    partition_value,
+    struct_leaves,
+    table_fields,
+    untrusted_fields,
+    with_own_zeros,
+)
 from asyncpq.tables.own_store import OwnStore, TableStore, iceberg_store, store_protocol
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -397,9 +404,9 @@ class _ManifestFiles:
                     f"has {len(specs[entry.spec_id].fields)} fields",
                     url=safe_url(entry.url),
                 )
-        self._partitions: list[dict[str, Any]] = [{}]
+        self._partitions: list[Mapping[str, Any]] = [{}]
         self._defaulted: list[tuple[TableField, ...] | None] = [None]  # columns of the files with each partition
-        positions: dict[tuple[int, str], int] = {}  # in ``_partitions``
+        positions: dict[Hashable, int] = {}  # in ``_partitions``
         self._files = self._data_files([self._row(entry, index, positions) for entry in data if entry.content == DATA])
 
     def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
@@ -411,9 +418,7 @@ class _ManifestFiles:
         kept = [row for row in self._files.rows if partitions.keeps_partition(row[2], specs[row[3]], row[0])]
         return self._files if len(kept) == len(self._files) else self._data_files(kept)
 
-    def _row(
-        self, entry: ManifestFileEntry, index: DeleteIndex, positions: dict[tuple[int, str], int]
-    ) -> tuple[Any, ...]:
+    def _row(self, entry: ManifestFileEntry, index: DeleteIndex, positions: dict[Hashable, int]) -> tuple[Any, ...]:
         """Convert one manifest entry to the row of a data file: its url, the position of its partition values, these
         as the manifest has them, the spec's id, and the rest of what :meth:`_data_file` takes.
 
@@ -430,15 +435,13 @@ class _ManifestFiles:
                     f"{self._table} has data files in {printable(entry.format)}: only Parquet is read",
                     url=safe_url(entry.url),
                 )
-            key = entry.spec_id, repr(entry.partition)  # equal values may differ: 0.0 and -0.0
+            key = entry.partition_key
             position = positions.get(key, 0)
             if not position and (partition := self._partition(entry)):
                 position = positions[key] = len(self._partitions)
-                # The files of 0.0 may have -0.0, and by Trino 483 infinity: the value is only that of files which lack
-                # the column.
-                zeros = {name: value for name, value in partition.items() if isinstance(value, float) and not value}
-                self._partitions.append({name: value for name, value in partition.items() if name not in zeros})
-                self._defaulted.append(self._with_defaults(zeros) if zeros else None)
+                partition, fields = with_own_zeros(partition, self._fields)
+                self._partitions.append(partition)
+                self._defaulted.append(None if fields is self._fields else fields)
         except (UnsupportedFeatureError, CorruptFileError) as error:
             unreadable = error
         try:
@@ -450,9 +453,6 @@ class _ManifestFiles:
             [None if name in constant else _BOUNDS(column_bounds(leaf, entry)) for name, leaf in self._bounded.items()]
         )
         return entry.url, position, entry.partition, entry.spec_id, entry.size, num_rows, bounds, deletes, unreadable
-
-    def _with_defaults(self, values: Mapping[str, Any]) -> tuple[TableField, ...]:
-        return tuple([replace(part, default=values.get(part.name, part.default)) for part in self._fields])
 
     def _data_files(self, rows: list[tuple[Any, ...]]) -> TableDataFiles:
         are_described = bool(self._bounded) or len(self._partitions) > 1
@@ -477,7 +477,7 @@ class _ManifestFiles:
             unreadable=unreadable,
         )
 
-    def _partition(self, entry: ManifestFileEntry) -> dict[str, Any]:
+    def _partition(self, entry: ManifestFileEntry) -> Mapping[str, Any]:
         """Return the values of the columns that have one value in the whole file (identity partitions), keyed by
         column name."""
         return {

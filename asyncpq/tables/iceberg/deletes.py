@@ -42,7 +42,7 @@ from asyncpq.storage.threads import call_each
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.deleted_rows import DeletionVector, check_deleted, decode_positions, ranges_of
 from asyncpq.tables.iceberg.manifests import EQUALITY_DELETES, ManifestFileEntry
-from asyncpq.tables.iceberg.schema import column_bounds, partition_value, table_fields
+from asyncpq.tables.iceberg.schema import column_bounds, partition_value, table_fields, with_own_zeros
 
 _CONCURRENT_FILES = 8  # delete files that are read at once
 _LAST_PATH = b"\xff"  # above all paths, which are UTF-8
@@ -445,7 +445,8 @@ class EqualityDeletes:
 
     async def _matching(self, reader: CatalogReader, fields: tuple[TableField, ...], keys: KeySet) -> RowRanges:
         names = {part.name for part in fields}
-        constants = {name: value for name, value in self.constants.items() if name in names}
+        own = {name: value for name, value in self.constants.items() if name in names}
+        constants, fields = with_own_zeros(own, fields)
         deleted: list[pa.Array] = []
         async for numbers, rows in reader.read_rows(self.data_url, fields, constants=constants, near=keys.near):
             deleted.append(await asyncio.to_thread(_deleted, numbers, rows, keys))

@@ -112,8 +112,8 @@ class ManifestFileEntry:
 
     @property
     def partition_key(self) -> Hashable:
-        """A key that is equal for all files of a partition; in keys, NaN equals NaN."""
-        return (self.spec_id, *("nan" if value != value else value for value in self.partition))
+        """A key that is equal for all files of a partition: NaN equals NaN, 0.0 differs from -0.0."""
+        return self.spec_id, repr(self.partition)
 
 
 def decode_manifest_list(data: bytes, url: str, limits: LimitOptions) -> list[ManifestFile]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,20 @@ def partition_value(column: types.NestedField, value: Any, table: str, url: str)
         raise UnsupportedFeatureError(
             f"{table}: asyncpq cannot represent the partition value {value!r}", url=safe_url(url), column=column.name
         ) from None
+
+
+def with_own_zeros(
+    values: Mapping[str, Any], fields: tuple[TableField, ...]
+) -> tuple[Mapping[str, Any], tuple[TableField, ...]]:
+    """Return the partition ``values`` of a file without zeros of floats, and ``fields``, with these zeros as defaults.
+
+    Trino 483 writes 0.0 for infinity, and the files of 0.0 may have -0.0: what the file itself has counts.
+    """
+    zeros = {name: value for name, value in values.items() if isinstance(value, float) and not value}
+    if not zeros:
+        return values, fields
+    defaulted = [replace(part, default=zeros.get(part.name, part.default)) for part in fields]
+    return {name: value for name, value in values.items() if name not in zeros}, tuple(defaulted)
 
 
 def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, types.NestedField]:

@@ -152,6 +152,35 @@ async def test_partitions_bound_keys_and_no_partition_does_not(tmp_path: Path) -
     assert sorted(zip(*(await _read(table)).to_pydict().values(), strict=True)) == [(1, "a"), (1, "b")]
 
 
+@pytest.mark.parametrize(
+    ("partition", "keys", "left"),
+    [
+        (0.0, {"x": [math.inf]}, [1, 2, 3, 4]),
+        (0.0, {"x": [-0.0]}, [0, 2, 3, 4]),
+        (0.0, {"x": [0.0]}, [0, 1, 4]),
+        (-0.0, {"x": [-0.0]}, [0, 1, 2, 3]),
+        (-0.0, {"id": range(5)}, [0, 1, 2, 3]),
+    ],
+)
+async def test_zeros_of_partitions_are_what_the_files_have(
+    tmp_path: Path, partition: float, keys: dict[str, Sequence[Any]], left: list[int]
+) -> None:
+    """Trino 483 gives infinity the partition 0.0, and -0.0 as well; others have a partition for each zero."""
+    table = make_table(tmp_path, pa.schema([("id", pa.int64()), ("x", pa.float64())]))
+    with table.update_spec() as update:
+        update.add_field("x", IdentityTransform(), "part")
+    rows = pa.table({"id": range(5), "x": [math.inf, -0.0, 0.0, 0.0, -0.0]})
+    files = []
+    for row in range(5):
+        content = tagged(rows.slice(row, 1), table.schema())
+        zero = Record(-0.0 if row == 4 else 0.0)
+        files.append(written_file(table, content.drop_columns("x") if row == 3 else content, zero))
+    add_files(table, files, ManifestContent.DATA)
+    (like,) = [file for file in files[2:5:2] if str(file.partition[0]) == str(partition)]
+    add_files(table, [_delete(table, keys, like)])
+    assert await _ids(table) == left
+
+
 async def test_a_spec_of_void_transforms_is_no_partition(table: Table) -> None:
     def add_void_spec(document: dict[str, Any]) -> None:
         part = {"name": "gone", "transform": "void", "source-id": 2, "field-id": 1000}

@@ -46,6 +46,7 @@ from pyiceberg.utils.decimal import decimal_to_unscaled
 
 import asyncpq
 from asyncpq.expressions import Expression, col
+from asyncpq.indexing import Bounds
 from asyncpq.tables.iceberg.manifests import PartitionFilter
 from tests.example_counts import examples
 from tests.iceberg_tables import add_files, edited_metadata, make_table, tagged, written_file
@@ -296,12 +297,15 @@ async def test_zeros_of_partitions_are_what_the_files_have(tmp_path: Path, kind:
         content = tagged(rows.slice(row, 1), table.schema())
         files.append(written_file(table, content.drop_columns("v") if row == 7 else content, Record(value)))
     add_files(table, files, ManifestContent.DATA)
-    async with asyncpq.open_dataset(table) as dataset:
-        assert repr((await dataset.read()).sort_by("k").to_pylist()) == repr(rows.to_pylist())
-        for where in _questions([value for value in values if value == value]):
-            expected = rows.filter(oracle(where))["k"].to_pylist()
-            assert sorted((await dataset.read(["k"], where=where))["k"].to_pylist()) == expected, where
-            assert await dataset.count(where) == len(expected), where
+    async with asyncpq.Session() as session:
+        await session.build_index(table, [Bounds("v")], at=str(tmp_path / "index"))
+        for index in (False, str(tmp_path / "index")):
+            dataset = await session.open_dataset(table, index=index)
+            assert repr((await dataset.read()).sort_by("k").to_pylist()) == repr(rows.to_pylist())
+            for where in _questions([value for value in values if value == value]):
+                expected = rows.filter(oracle(where))["k"].to_pylist()
+                assert sorted((await dataset.read(["k"], where=where))["k"].to_pylist()) == expected, where
+                assert await dataset.count(where) == len(expected), where
 
 
 @pytest.mark.parametrize("name", list(_CLICKHOUSE))
