@@ -185,7 +185,7 @@ def cast_children(type_: pa.DataType, casts: Sequence[Cast | None]) -> Cast:
 def _child_array(part: Part, arrays: Sequence[pa.Array], length: int) -> pa.Array:
     index, cast_array, child = part
     if index is None:
-        return constant_array(child.default or null_scalar(child.field.type), length)
+        return constant_array(null_scalar(child.field.type) if child.default is None else child.default, length)
     return arrays[index] if cast_array is None else cast_array(arrays[index])
 
 

@@ -80,11 +80,11 @@ def partition_value(column: types.NestedField, value: Any, table: str, url: str)
 def with_own_zeros(
     values: Mapping[str, Any], fields: tuple[TableField, ...]
 ) -> tuple[Mapping[str, Any], tuple[TableField, ...]]:
-    """Return the partition ``values`` of a file without zeros of floats, and ``fields``, with these zeros as defaults.
+    """Return the partition ``values`` of a file without those of 0.0, and ``fields``, with these as defaults.
 
-    Trino 483 writes 0.0 for infinity, and the files of 0.0 may have -0.0: what the file itself has counts.
+    Trino 483 writes 0.0 for infinity and for -0.0: what the file itself has counts.
     """
-    zeros = {name: value for name, value in values.items() if isinstance(value, float) and not value}
+    zeros = {name: value for name, value in values.items() if isinstance(value, float) and repr(value) == "0.0"}
     if not zeros:
         return values, fields
     defaulted = [replace(part, default=zeros.get(part.name, part.default)) for part in fields]

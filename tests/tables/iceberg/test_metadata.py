@@ -199,6 +199,19 @@ async def test_defaults_of_each_type(tmp_path: Path, kind: str, default: object,
     assert (await read_rows(edited_metadata(table, with_default))).column("d").to_pylist() == [value, value]
 
 
+async def test_the_default_of_a_part_may_be_false(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "s": pa.array([{"a": 1}, None], pa.struct([("a", pa.int64())]))})
+    table = make_table(tmp_path, rows.schema)
+    table.append(rows)
+
+    def with_default(document: dict[str, Any]) -> None:
+        document.update({"format-version": 3, "next-row-id": 0, "last-column-id": 4})
+        added = {"id": 4, "name": "d", "type": "boolean", "required": False, "initial-default": False}
+        document["schemas"][0]["fields"][1]["type"]["fields"].append(added)
+
+    assert (await read_rows(edited_metadata(table, with_default)))["s"].to_pylist() == [{"a": 1, "d": False}, None]
+
+
 async def test_names_of_files_without_ids_come_from_the_mapping_alone(tmp_path: Path) -> None:
     """A column that the mapping lacks is null there; without a mapping such files are refused, as by pyiceberg."""
     table = make_table(tmp_path, ID_NAME_SCHEMA)
