@@ -87,7 +87,7 @@ def with_own_zeros(
     zeros = {name: value for name, value in values.items() if isinstance(value, float) and repr(value) == "0.0"}
     if not zeros:
         return values, fields
-    defaulted = [replace(part, default=zeros.get(part.name, part.default)) for part in fields]
+    defaulted = [replace(part, default=zeros[part.name]) if part.name in zeros else part for part in fields]
     return {name: value for name, value in values.items() if name not in zeros}, tuple(defaulted)
 
 
