@@ -163,6 +163,17 @@ async def test_partitions_share_groups(tmp_path: Path, together: list[int]) -> N
     assert together == [14]
 
 
+async def test_partitions_of_both_zeros(tmp_path: Path, together: list[int]) -> None:
+    for number in range(FILES):
+        write(tmp_path / f"z={'-0.0' if number % 2 else '0.0'}" / f"{number:02}.parquet", part(number))
+    types = {"z": pa.float64()}
+    async with asyncpq.open_dataset(str(tmp_path), partitioning="hive", partition_types=types) as dataset:
+        with one_by_one():
+            expected = await dataset.read(["z", "id"])
+        assert str((await dataset.read(["z", "id"])).to_pylist()) == str(expected.to_pylist())
+    assert together == [FILES]
+
+
 async def test_files_of_other_kinds_are_read_in_order(tmp_path: Path, together: list[int]) -> None:
     """One lacks a column, one has another type, one a nested column; the others are read together around them."""
     for number in range(40):
