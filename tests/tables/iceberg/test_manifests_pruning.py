@@ -246,7 +246,7 @@ def test_bounds_of_doubles(low: bytes | None, high: bytes, expected: tuple[float
 async def test_files_of_a_large_table_are_few_objects_that_the_garbage_collector_walks_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncpq.tables.iceberg.catalog.replace", None)  # no partition has columns of its own
+    monkeypatch.setattr("asyncpq.tables.iceberg.schema.replace", None)  # no partition has columns of its own
     table = make_table(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]))
     with table.update_spec() as update:
         update.add_identity("p")
