@@ -107,6 +107,11 @@ async def landing(flights: Iterable[Flight[Any]]) -> None:
         await gate.future
 
 
+def ended(flights: Iterable[Flight[T]]) -> list[tuple[Flight[T], T]]:
+    """Return those of ``flights`` that have ended, with their results. Raises the error of one that has failed."""
+    return [(flight, flight.result()) for flight in flights if flight.task.done()]
+
+
 class SingleFlight:
     """The running fetches (flights) of one event loop, by key. A flight may have several keys."""
 

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from asyncpq.caching.entry_format import ContentKey
-from asyncpq.caching.single_flight import Flight, landing
+from asyncpq.caching.single_flight import Flight, ended, landing
 from asyncpq.caching.tiers import Tiers
 from asyncpq.metrics import Purpose, ReadMetrics, RequestRecord, Tier, TracedPart
 from asyncpq.objects.coalesce import ByteRange, cut
@@ -424,7 +424,12 @@ class ObjectRead(Generic[V]):
             else:
                 with _told(arrivals, waits):
                     await landing(waits)
-            self._add_landed(waits, found)
+            for flight, fetched in ended(waits):
+                # a response to a request from before this read validates by its age alone
+                self.current |= fetched.validated and flight.began >= self.began
+                keys, data = waits[flight], fetched.data
+                # all of them, whose hashes are known, or some
+                found.update(data if len(keys) == len(data) else {key: data[key] for key in keys})
             if measured is not None:
                 measured.ended()
         finally:
@@ -434,18 +439,6 @@ class ObjectRead(Generic[V]):
                 flight.leave()
             metrics.wait_ends()
         return rest
-
-    def _add_landed(self, waits: Mapping[Flight[_Fetched], Sequence[ContentKey]], found: dict[ContentKey, Any]) -> None:
-        """Add the parts of the fetches that have ended to ``found``. Raises the error of one that has failed."""
-        for flight, keys in waits.items():
-            if flight.task.done():  # all are, unless one has failed, which raises here
-                fetched = flight.result()
-                # a response to a request from before this read validates by its age alone
-                self.current |= fetched.validated and flight.began >= self.began
-                if len(keys) == len(fetched.data):  # all of them, whose hashes are known
-                    found.update(fetched.data)
-                else:
-                    found.update({key: fetched.data[key] for key in keys})
 
     def _ranges(self, keys: list[ContentKey]) -> tuple[list[_Range], int]:
         """Merge the parts to the ranges to fetch. Return these, and the size in bytes to which longer ones are cut."""
