@@ -29,7 +29,7 @@ from asyncpq.opening.one_off import OneOff, SessionLoan
 from asyncpq.options import BuildOptions, DiskCacheOptions, SessionOptions, SharedCacheOptions
 from asyncpq.scan.foreign_names import EnteredAsync, foreign_name
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import safe_url, split_url
 
 # Each method imports the code that it alone needs: `import asyncpq` loads no reader of files, datasets or indexes.
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ _BUILDING = BuildOptions()
 
 def _mistyped(url: str) -> str | None:
     """Return the hint for a missing local file; None if ``url`` is no local path, or may be a folder or a pattern."""
-    path = url[7:] if url.lower().startswith("file://") else url
-    if "://" in path or path.endswith("/") or any(mark in path for mark in "*[{"):
+    protocol, path = split_url(url)
+    if protocol != "file" or path.endswith("/") or any(mark in path for mark in "*[{"):
         return None
-    if path is not url and "%" in path:
+    if path != url and "%" in path:
         return "The characters of a file:// url stand for themselves: write a space, not %20."
     return "Look for a mistyped folder or file." + " What follows `?` is part of its name." * ("?" in path)
 
