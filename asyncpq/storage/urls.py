@@ -169,9 +169,12 @@ def _safe_link(url: str) -> str:
 
 
 def is_tenant_bucket(bucket: str) -> bool:
-    """Return whether ``bucket`` is a name of Ceph, ``tenant:bucket``, rather than a host and its port."""
+    """Return whether ``bucket`` is a name of Ceph, ``tenant:bucket``, rather than a host and its port.
+
+    ``:bucket`` is one of users without a tenant.
+    """
     tenant, colon, name = bucket.partition(":")
-    return bool(colon and tenant and name) and not name.isdecimal() and not {":", "@"} & set(name) and "@" not in tenant
+    return bool(colon and name) and not name.isdecimal() and not {":", "@"} & set(name) and "@" not in tenant
 
 
 def identity_of(url: str) -> str:

@@ -68,6 +68,7 @@ def test_a_cache_around_a_url_is_the_disk_cache(url: str) -> None:
         ("s3://bucket/a?b#c@d", "s3://bucket/a?b#c@d"),
         ("s3://bucket/key?versionId=abc", "s3://bucket/key"),
         ("s3://tenant:bucket/key", "s3://tenant:bucket/key"),  # of Ceph
+        ("s3://:bucket/key", "s3://:bucket/key"),
         ("s3://key:secret@bucket/k", "s3://bucket/k"),
         ("s3://key:sec/ret@bucket/k", "s3://..."),
         ("abfs://container@account/x?sig=SECRET", "abfs://container@account/x"),
@@ -222,7 +223,15 @@ def test_the_url_of_a_key_names_that_key(begin: str, parts: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("bucket", "named"),
-    [("tenant:bucket", True), ("host:9000", False), ("bucket", False), (":b", False), ("t:", False), ("a:b:c", False)],
+    [
+        ("tenant:bucket", True),
+        ("host:9000", False),
+        ("bucket", False),
+        (":b", True),
+        ("t:", False),
+        (":9000", False),
+        ("a:b:c", False),
+    ],
 )
 def test_a_bucket_of_a_tenant_is_no_host(bucket: str, named: bool) -> None:
     assert is_tenant_bucket(bucket) is named

@@ -26,6 +26,7 @@ import aiobotocore.session
 import aiohttp
 import botocore.configprovider
 import botocore.exceptions
+import botocore.handlers
 import botocore.session
 import botocore.utils
 import s3fs
@@ -68,7 +69,7 @@ from asyncpq.storage.s3.direct import KeyListing, ObjectResponse
 from asyncpq.storage.s3.key_listing import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3.sigv4 import Credentials, Route
 from asyncpq.storage.s3.writer import WriteAnswer, WriteCall, write_error
-from asyncpq.storage.urls import mapping_option, nearest_s3_option, refusal, safe_url, word_set
+from asyncpq.storage.urls import is_tenant_bucket, mapping_option, nearest_s3_option, refusal, safe_url, word_set
 from asyncpq.storage.wire import has_malformed_proxy, malformed_proxy, read_body
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ class S3fsClients(Unpicklable):
         """Return the client for the requests of a bucket."""
         client = await self.filesystem.get_s3(bucket)
         client.meta.events.register_last("before-call.s3", _send_at_once, unique_id="asyncpq-expect")  # once
+        if is_tenant_bucket(bucket):  # no name of AWS, and one of Ceph
+            client.meta.events.unregister("before-parameter-build.s3", botocore.handlers.validate_bucket_name)
         self._clients[id(client)] = client
         return client
 

@@ -81,7 +81,7 @@ _ROLE_SETTINGS = word_set(
 )
 
 _ENDPOINT = re.compile(r"(https?)://([a-z0-9][a-z0-9.-]*|\[[0-9a-f:]+\])(?::([1-9][0-9]{0,4}))?/?")
-_ENDPOINT_BUCKET = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
+_ENDPOINT_BUCKET = re.compile(r"(?:[A-Za-z0-9_]*:)?[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")  # may be part of a host's name
 _DIRECTORY = ("--x-s3", "--xa-s3")  # ends of the names of directory buckets and of their access points
 _DIRECTORY_ZONE = re.compile(r"[a-z0-9-]+--([a-z]+[0-9]+-az[0-9]+)--xa?-s3")  # an Availability Zone

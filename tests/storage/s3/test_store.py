@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -92,14 +93,29 @@ async def test_a_key_with_a_version_in_its_name_is_listed_and_read_as_that_key(s
     await store.close()
 
 
-async def test_a_bucket_of_a_tenant_is_read(server: ObjectServer) -> None:
-    server.put("tenant:bucket/key", DATA)
-    store = open_test_store("s3", server.storage_options)
-    stored = await store.open_object("s3://tenant:bucket/key")
-    assert stored.url == "s3://tenant:bucket/key"
+@pytest.mark.parametrize("bucket", ["tenant:bucket", ":bucket"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"config_kwargs": {"s3": {"addressing_style": "virtual"}}},  # botocore finds the address
+        {"s3_additional_kwargs": {"ChecksumMode": "ENABLED"}},  # s3fs sends the requests
+    ],
+    ids=["own address", "botocore's address", "s3fs"],
+)
+async def test_a_bucket_of_a_tenant_is_read(server: ObjectServer, bucket: str, options: dict[str, Any]) -> None:
+    server.put(f"{bucket}/key", DATA)
+    store = open_test_store("s3", {**server.storage_options, **options})
+    stored = await store.open_object(f"s3://{bucket}/key")
+    assert stored.url == f"s3://{bucket}/key"
     assert (await stored.fetch_tail(9, context=new_context())).data == DATA[-9:]
-    listed = await store.list_objects("s3://tenant:bucket/", context=new_context())
-    assert [item.url for item in listed] == ["s3://tenant:bucket/key"]
+    listed = await store.list_objects(f"s3://{bucket}/", context=new_context())
+    assert [item.url for item in listed] == [f"s3://{bucket}/key"]
+    await store.close()
+
+
+async def test_a_host_is_no_tenant(server: ObjectServer) -> None:
+    store = open_test_store("s3", server.storage_options)
     for url in ("s3://host:9000/bucket/key", "s3://key:sec/ret@bucket/key", "s3://key:secret@bucket/key"):
         with pytest.raises(InvalidOptionError, match="user info") as caught:
             await store.open_object(url)
