@@ -136,13 +136,14 @@ class OpenedFile:
                 )
             if listed_at is None and listed is None and file.size not in (None, version.size):
                 metrics.fall_back(f"the table's size of a file, {file.size} bytes, is ignored: it has {version.size}")
-            if (
-                entry is not None
-                and entry.validator is not None
-                and not entry.validator.same_version(version.validator)
-            ):
+            indexed = None if entry is None else entry.validator
+            if indexed is not None and not (version.can_validate and indexed.same_version(version.validator)):
                 opened.file, opened._entry = file.unindexed(), None
-                metrics.fall_back("a file is read without the index, which was built for another version of the file")
+                metrics.fall_back(
+                    "a file is read without the index, which was built for another version of the file"
+                    if version.can_validate
+                    else "a file is read without the index, since its store cannot tell its versions apart"
+                )
             opened.version = version
             if not version.arrow_schema_checked:
                 opened.share_types(runtime.options.read.extension_types)

@@ -1,0 +1,61 @@
+"""Indexes over files whose store cannot tell versions apart: what is read is what the files have now."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import asyncpq
+from asyncpq.indexing import Footers, Keys
+from asyncpq.testing import Fault, ObjectServer
+from tests.parquet_bytes import parquet_bytes
+
+FILES = 3
+WRITTEN_S = 1_700_000_000.0
+
+
+def file_bytes(first: int) -> bytes:
+    """A file with the ids ``[first, first + 100)``, whose size is that of any other."""
+    return parquet_bytes(pa.table({"id": range(first, first + 100)}), use_dictionary=False, compression="none")
+
+
+def seen_after(seconds: float) -> Fault:
+    """No ETags, and a time in whole seconds, that many before the server's clock."""
+    return Fault(times=None, etag="none", headers={"Date": formatdate(WRITTEN_S + seconds, usegmt=True)})
+
+
+NO_TIME = Fault(times=None, etag="none", headers={"Last-Modified": None})
+
+
+@pytest.mark.parametrize(
+    ("building", "reading", "why"),
+    [
+        (NO_TIME, NO_TIME, "cannot tell its versions apart"),
+        (seen_after(0), seen_after(1), "cannot tell its versions apart"),
+        (seen_after(0), seen_after(9), "built for another version"),
+    ],
+    ids=["no time", "within one second", "written and built within one second"],
+)
+async def test_files_that_are_replaced(tmp_path: Path, building: Fault, reading: Fault, why: str) -> None:
+    old, new = file_bytes(100), file_bytes(9000)
+    assert len(old) == len(new)
+    index = f"{tmp_path}/"
+    async with ObjectServer() as server:
+        urls = [f"{server.endpoint}/bucket/{number}.parquet" for number in range(FILES)]
+        for number in range(FILES):
+            server.put(f"bucket/{number}.parquet", file_bytes(100 * number), modified=WRITTEN_S)
+        server.faults = [building]
+        async with asyncpq.Session() as session:
+            await session.build_index(urls, [Keys("id"), Footers()], at=index)
+        server.put("bucket/1.parquet", new, modified=WRITTEN_S)
+        server.faults = [reading]
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(urls, index=index)
+            with asyncpq.measure() as cost:
+                assert (await dataset.lookup({"id": [150, 9050]}))["id"].to_pylist() == [9050]
+            assert any(why in reason for reason in cost.fallbacks)
+            assert (await dataset.read(where="id >= 9000")).num_rows == 100
+            assert await dataset.count() == FILES * 100
