@@ -289,19 +289,6 @@ async def test_a_passing_fault_costs_a_retry_and_no_row(server: ObjectServer, fa
         assert table.column("value").to_pylist() == [5]
 
 
-async def test_a_server_that_never_answers_ends_at_the_deadline(server: ObjectServer) -> None:
-    async with session(server) as s:
-        await s.open_file(URL)  # imports the S3 client; making one takes a while, too
-    retry = asyncpq.RetryOptions(read_timeout_s=3.0)
-    async with asyncpq.Session(server.storage_options, retry=retry) as s:
-        file = await s.open_file(URL)
-        s.memory_cache.clear()
-        server.faults = [Fault(stall_headers=True, times=None)]
-        with pytest.raises(asyncpq.DeadlineExceededError) as caught:
-            await file.lookup({"id": 5})
-        assert isinstance(caught.value, TimeoutError)
-
-
 @pytest.mark.parametrize(
     "make",
     [

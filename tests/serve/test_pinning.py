@@ -13,6 +13,7 @@ import pytest
 import asyncpq
 from asyncpq.indexing import Bounds
 from asyncpq.serve import Service
+from asyncpq.storage import limits
 from asyncpq.testing import Fault, ObjectServer
 from tests.serve.services import NORTH, TOKEN, bearer, client_of, configuration, parquet, problem, storage, trips
 
@@ -111,8 +112,9 @@ async def test_a_store_that_recovers_costs_no_row(store: ObjectServer, fault: Fa
     ],
 )
 async def test_a_store_that_fails_is_told_by_its_kind_alone(
-    store: ObjectServer, fault: Fault, status: int, error: str
+    store: ObjectServer, fault: Fault, status: int, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "OUTAGE_RATE", 100.0)
     async with client_of(configuration("s3://bucket/trips/", **storage(store), **FAST)) as client:
         store.faults = [fault]
         for token in (TOKEN, NORTH):

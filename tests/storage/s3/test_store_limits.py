@@ -13,6 +13,7 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import DeadlineExceededError, ThrottledError, TransportError
+from asyncpq.storage import limits
 from asyncpq.storage.base import Store
 from asyncpq.testing import Fault, ObjectServer
 from asyncpq.testing.object_server import LoggedRequest
@@ -69,8 +70,13 @@ async def test_scans_leave_connections_to_lookups(store: Store, server: ObjectSe
 
 
 @pytest.mark.parametrize("options", [{}, {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}])
-async def test_throttling_lowers_the_rate_and_success_raises_it(server: ObjectServer, options: dict[str, Any]) -> None:
-    store: Any = open_test_store("s3", {**server.storage_options, **options})
+async def test_throttling_lowers_the_rate_and_success_raises_it(
+    server: ObjectServer, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(limits, "OUTAGE_RATE", 8.0)
+    retry = replace(FAST_RETRIES, max_attempts=2)
+    store: Any = open_test_store("s3", {**server.storage_options, **options}, retry)
     stored, tail = await opened(store)
     limiter = store._transport._limiter
     (pace,) = limiter._paces.values()
@@ -79,12 +85,15 @@ async def test_throttling_lowers_the_rate_and_success_raises_it(server: ObjectSe
     reads = [stored.fetch_range(0, 9, context=context, pin=tail.validator) for _ in range(8)]
     outcomes = await asyncio.gather(*reads, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {ThrottledError}
-    assert context.metrics.throttles == context.metrics.requests == 8 * FAST_RETRIES.max_attempts
-    assert pace.limit < math.inf
+    assert context.metrics.throttles == context.metrics.requests == 8 * retry.max_attempts
+    assert pace.rate(loop.time()) == limits.OUTAGE_RATE
     server.faults = []
-    async with asyncio.timeout(60):
-        while pace.limit < math.inf:
-            await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    assert limits.OUTAGE_RATE < pace.rate(loop.time()) < math.inf
+    later = loop.time
+    monkeypatch.setattr(loop, "time", lambda: later() + 30.0)
+    await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    assert pace.limit == math.inf
     assert limiter.used == 0
     await store.close()
 
