@@ -41,10 +41,10 @@ define environment
 endef
 
 # Tests marked spark share one cluster, which no two processes share: they run in one process of their own.
-QUICK := not slow and not services and (smoke or not spark)
+DAILY := not slow and not services and (smoke or not spark)
 DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-lowest test-spark test-slow test-all test-tables fuzz soak load findings others writers zoo test-stores check docs house format bench bench-spark release-check build clean
+.PHONY: help venv demo test test-heavy test-lowest test-spark test-slow test-all test-tables fuzz soak load findings others writers zoo test-stores check docs house format bench bench-spark release-check build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -88,11 +88,14 @@ demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside
 localstack-installed: $(STAMP)
 	@$(PY) -m localstack.start --install || echo "LocalStack cannot be installed here" >&2
 
-test: $(STAMP) localstack-installed ## the tests, bar the slow ones and all of Spark's but one
-	$(PY) -m pytest -m "$(QUICK)" $(DIST) $(ARGS)
+test: $(STAMP) localstack-installed ## the quick tests, about five minutes on two cores
+	$(PY) -m pytest -m "not heavy and $(DAILY)" $(DIST) $(ARGS)
 
-test-lowest: $(STAMP_LOWEST) localstack-installed ## the same tests, with the lowest versions of all packages that asyncpq names
-	$(VENV_LOWEST)/bin/python -m pytest -m "$(QUICK)" $(DIST) $(ARGS)
+test-heavy: $(STAMP) localstack-installed ## the heavier tests, more cases of the quick ones, and one test of Spark
+	$(PY) -m pytest -m "heavy and $(DAILY)" $(DIST) $(ARGS)
+
+test-lowest: $(STAMP_LOWEST) localstack-installed ## both, with the lowest versions of all packages that asyncpq names
+	$(VENV_LOWEST)/bin/python -m pytest -m "$(DAILY)" $(DIST) $(ARGS)
 
 test-spark: $(STAMP) localstack-installed ## the tests that run on a Spark cluster, bar the slow ones
 	$(PY) -m pytest -m "spark and not slow" -n 0 $(ARGS)

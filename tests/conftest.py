@@ -67,18 +67,19 @@ def _no_shared_session() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the markers that follow from what a test is: one of a property, one that runs on the Spark cluster, one of
-    the cases that :func:`pytest.mark.sampled` leaves to the slow tests.
+    the cases that :func:`pytest.mark.sampled` leaves to the heavy tests, or on the Spark cluster to the slow ones.
 
     Tests that are given more time than others come first: at the end, one process would be left with them.
     """
     for item in items:
+        on_spark = "cluster" in getattr(item, "fixturenames", ())
         sampled = item.get_closest_marker("sampled")
         # by the case itself, so that it does not depend on which tests are selected, or on the order of parameters
         if sampled is not None and zlib.crc32(item.nodeid.encode()) % sampled.args[0]:
-            item.add_marker("slow")
+            item.add_marker("slow" if on_spark else "heavy")
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("property")
-        if "cluster" in getattr(item, "fixturenames", ()):
+        if on_spark:
             item.add_marker("spark")
     items.sort(key=lambda item: not any(item.iter_markers("timeout")))
 

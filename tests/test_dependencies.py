@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 import asyncpq
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,6 +73,7 @@ def _name(requirement: str) -> str:
 BROUGHT = frozenset({"google"})
 
 
+@pytest.mark.heavy
 def test_every_imported_package_is_declared() -> None:
     declared = {_name(requirement) for extra in _project().values() for requirement in extra}
     packages = packages_distributions()

@@ -155,6 +155,7 @@ def _refused(error: str, query: str) -> bool:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(600)
 @settings(max_examples=examples(25, thorough=500))
 @given(data=st.data(), table=tables(without=("duration",)), writer=writer_options)

@@ -174,6 +174,7 @@ def session() -> Iterator[blocking.Session]:
         yield opened
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(600)
 @settings(max_examples=examples(25, thorough=500))
 @given(data=st.data(), table=tables(), writer=writer_options)

@@ -249,6 +249,7 @@ async def test_too_large_a_value_is_not_kept(tmp_path: Path) -> None:
     await cache.close()
 
 
+@pytest.mark.heavy
 async def test_usage_is_counted_anew(tmp_path: Path) -> None:
     """Usage says too much (entries put again, removed by hand) or nothing at all (its files are gone)."""
     folder = tmp_path / "cache"
@@ -333,6 +334,7 @@ def scanned(count: int) -> list[ContentKey]:
     return [ContentKey(b"what a scan read", "page", place, place + 1) for place in range(count)]
 
 
+@pytest.mark.heavy
 async def test_many_scans_push_out_nothing_that_lookups_use(tmp_path: Path) -> None:
     looked_up, read = KEYS[:64], scanned(600)  # half of the budget; more than four times it
     cache = new_cache(tmp_path / "cache", BUDGET)
@@ -346,6 +348,7 @@ async def test_many_scans_push_out_nothing_that_lookups_use(tmp_path: Path) -> N
     await cache.close()
 
 
+@pytest.mark.heavy
 async def test_what_is_used_again_stays(tmp_path: Path) -> None:
     cache = new_cache(tmp_path / "cache", BUDGET)
     first, *rest = scanned(600)

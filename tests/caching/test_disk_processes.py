@@ -26,6 +26,7 @@ from tests.caching.disk_folders import entry_files, held_bytes, new_cache
 pytestmark = pytest.mark.faults
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kills", [15, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
 async def test_killed_while_writing(tmp_path: Path, kills: int) -> None:

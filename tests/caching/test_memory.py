@@ -262,6 +262,7 @@ for thread in threads:
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_fork_finds_it_unlocked_and_whole() -> None:
     result = subprocess.run(
@@ -270,6 +271,7 @@ def test_a_fork_finds_it_unlocked_and_whole() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scan", [False, True])
 @pytest.mark.parametrize("number", [1000, 3000, 10_000])
 def test_entries_weigh_what_they_take(number: int, scan: bool) -> None:

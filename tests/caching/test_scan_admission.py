@@ -56,6 +56,7 @@ async def take(file: asyncpq.File) -> None:
     assert (await file.take(range(0, ROWS, 100))).num_rows == ROWS / 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("read", [scan, filtered_scan, count, take])
 @pytest.mark.parametrize("page_index", [True, False])
 async def test_lookups_keep_their_pages(

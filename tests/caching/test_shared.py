@@ -505,6 +505,7 @@ def test_one_call_goes_first() -> None:
     assert not fourth.failed()
 
 
+@pytest.mark.heavy
 def test_what_began_before_the_pause_does_not_lengthen_it() -> None:
     clock = Clock()
     backoff = Backoff(failures=2, first_s=1.0, clock=clock)

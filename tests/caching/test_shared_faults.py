@@ -250,6 +250,7 @@ async def test_a_slow_connect_is_not_begun_anew(server: ValkeyServer, proxy: Tcp
 # -- replies and their commands -------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
 async def test_a_reply_given_up_is_nobody_elses(how: str, server: ValkeyServer, proxy: TcpProxy) -> None:
     await fill(server)

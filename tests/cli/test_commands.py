@@ -58,6 +58,7 @@ def in_shell(arguments: list[str], redirections: str, folder: Path) -> subproces
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell of Unix")
 @pytest.mark.parametrize("module", ["asyncpq", "asyncpq.serve"])
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def test_a_stdout_that_cannot_be_written(redirections: str, reason: str, module:
         assert (done.returncode, done.stderr) == (1, f"asyncpq: cannot write to stdout: {reason}.\n"), arguments
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell of Unix")
 @pytest.mark.parametrize("redirections", ["2>&-", "2>/dev/full"])
 def test_a_stderr_that_cannot_be_written_changes_no_exit_code(redirections: str, tmp_path: Path) -> None:
@@ -104,6 +106,7 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_the_verdict_does_not_depend_on_who_reads_it(form: str, tmp_path: Path) -> None:
     """`lint --strict | head -0` fails in a script as `lint --strict` does."""

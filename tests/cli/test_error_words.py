@@ -99,6 +99,7 @@ def hints() -> Iterator[str]:
                     yield from (f"{path.name}: {text}" for text in words_of_commands(node))
 
 
+@pytest.mark.heavy
 def test_every_hint_that_a_command_may_print_is_in_its_words() -> None:
     texts = list(hints())
     left = [

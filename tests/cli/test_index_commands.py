@@ -66,6 +66,7 @@ def test_an_index_from_build_to_drop(lake: Path) -> None:
     assert run("index", "show", f"{lake}/").exit_code == 3
 
 
+@pytest.mark.heavy
 def test_processes_build_as_one_does(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts, processes = list[int](), build_tasks.worker_processes
 

@@ -49,6 +49,7 @@ def test_a_wrong_column_is_told_by_its_option(lake: Path, tmp_path: Path) -> Non
     assert "--bloom: there is no such leaf column in the files; column 'idd'. Did you mean 'id'?" in done.stderr
 
 
+@pytest.mark.heavy
 def test_processes_rewrite_as_one_does(lake: Path, tmp_path: Path) -> None:
     target = tmp_path / "fast"
     done = run("optimize", f"{lake}/", target, "--sort-by", "id", "--workers", "2", "--format", "json")

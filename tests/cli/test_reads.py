@@ -234,7 +234,7 @@ def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @pytest.mark.parametrize("format_", ["ndjson", "json", "csv", "arrow", "parquet"])
 def test_a_reader_that_leaves_is_no_error(format_: str) -> None:
     big = pa.concat_tables([TRIPS] * 40)

@@ -139,6 +139,7 @@ def test_a_table_shows_the_first_rows_and_columns(
     assert max(map(len, printed.splitlines())) <= 60
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": range(100_000)}), tmp_path / "a.parquet")

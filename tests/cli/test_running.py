@@ -165,6 +165,7 @@ def test_options_and_commands_of_other_tools_get_a_hint(arguments: list[str], sa
     assert says in done.stderr
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("arguments", [["--help"], ["query", "--help"], ["index", "--help"]])
 def test_the_reader_of_the_help_may_leave(arguments: list[str]) -> None:
     reads, writes = os.pipe()

@@ -74,6 +74,7 @@ def test_a_new_token() -> None:
     assert hashlib.sha256(token.encode()).hexdigest() == digest
 
 
+@pytest.mark.heavy
 def test_a_taken_port_is_wrong_usage() -> None:
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as taken:

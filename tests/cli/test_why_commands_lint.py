@@ -53,6 +53,7 @@ def test_a_file(bad: Path) -> None:
     check_snapshot("lint-file.txt", done.stdout)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("width", [80, 160])
 def test_it_fits_the_terminal(bad: Path, width: int) -> None:
     printed = run(bad, "--column", "user", "--writer", "spark", width=width).stdout.splitlines()

@@ -45,6 +45,7 @@ async def scanned(num_files: int, **memory: int) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.heavy
 async def test_hundreds_of_files_in_a_small_budget() -> None:
     found = await scanned(400, in_flight_bytes=16 * MIB, memory_cache_bytes=16 * MIB)
     # the budget, as much again decoded, the cache, and what the allocators keep

@@ -78,6 +78,7 @@ async def test_a_warm_lookup_is_one_listing_and_the_one_files_pages(server: Obje
         assert taken(server) == ["LIST"]
 
 
+@pytest.mark.heavy
 async def test_a_lookup_in_one_of_2000_partitions_opens_its_file_only(server: ObjectServer) -> None:
     data = file_bytes(0)
     for day in range(2000):

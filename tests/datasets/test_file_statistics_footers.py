@@ -100,6 +100,7 @@ async def test_statistics_that_are_not_trusted_rule_nothing_out(tmp_path: Path) 
             assert (await rows_and_files(dataset, A == 2))[:2] == (1, 0)
 
 
+@pytest.mark.heavy
 @settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.tuples(st.lists(VALUES, min_size=1, max_size=4), st.booleans()), min_size=1, max_size=4),
@@ -183,6 +184,7 @@ async def test_boxes_of_geometry_types_rule_files_out(tmp_path: Path, kind: int)
             assert (await rows_and_files(dataset, east))[:2] == (0, 3)
 
 
+@pytest.mark.heavy
 @settings(max_examples=12, deadline=None)
 @given(
     st.lists(

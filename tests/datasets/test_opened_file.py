@@ -124,6 +124,7 @@ async def test_many_lookups_of_one_file_wait_for_turns_to_plan_it(
         assert counts[1] == counts[0] + 1
 
 
+@pytest.mark.heavy
 async def test_rows_that_are_known_are_counted_without_an_object_of_each_file_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

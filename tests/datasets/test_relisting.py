@@ -66,6 +66,7 @@ async def ids(dataset: asyncpq.Dataset, where: Any = None) -> list[int]:
 # -- what is listed -------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.io
 async def test_a_condition_lists_its_folder_alone(server: ObjectServer) -> None:
     put_days(server, 60, 100)
@@ -293,6 +294,7 @@ def fill(server: ObjectServer, folder: Path, paths: list[str], first: int) -> No
         (folder / path).write_bytes(content(number))
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("remote", [True, False], ids=["s3", "local"])
 async def test_the_same_rows_as_from_a_listing_of_all(

@@ -92,6 +92,7 @@ WHERES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", WHERES, ids=str)
 @pytest.mark.parametrize("columns", [None, ["text"], ["x", "id"], []], ids=str)
 async def test_rows_are_those_of_single_files(
@@ -115,6 +116,7 @@ async def test_rows_are_those_of_single_files(
     assert bool(together) is (expected.num_rows > 0)
 
 
+@pytest.mark.heavy
 @pytest.mark.property
 @settings(max_examples=examples(15, thorough=150))
 @given(drawn=tables(max_rows=60), options=writer_options, data=st.data())
@@ -303,6 +305,7 @@ async def test_rows_that_wait_for_their_consumer_count_with_their_own_bytes(
     assert sum(taken) >= table.nbytes
 
 
+@pytest.mark.heavy
 async def test_files_that_decode_to_much_are_read_by_file(tmp_path: Path, together: list[int]) -> None:
     for number in range(FILES):
         write(tmp_path / f"{number:02}.parquet", pa.table({"text": ["x" * 1000] * 60_000}), compression="zstd")

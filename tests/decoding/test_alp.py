@@ -125,6 +125,7 @@ def same(data: bytes, table: pa.Table, rows: Sequence[Sequence[int]] = (), **opt
 ROWS = ([0], [999], [1, 500, 501, 998], range(100, 190), range(0, 1000, 11), [99, 100, 103, 159, 160])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])

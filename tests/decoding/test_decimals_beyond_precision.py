@@ -46,6 +46,7 @@ def decimals(values: list[int], type_: Any) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(data)])
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("trust", [True, False])
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize(("type_", "values", "options"), FILES, ids=[f"{type_}" for type_, *_ in FILES])

@@ -73,7 +73,7 @@ print(pa.default_memory_pool().max_memory() >> 20, peak_bytes() - before >> 20)
 """
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", list(BOMBS))
 def test_memory_stays_bounded(name: str, tmp_path: Path) -> None:
     bomb, options = BOMBS[name]

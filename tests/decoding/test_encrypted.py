@@ -309,6 +309,7 @@ async def test_a_column_key_under_an_encrypted_footer(table: pa.Table, tmp_path:
         assert (await file.read(["id"])).equals(table.select(["id"]))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("plaintext_footer", [False, True])
 async def test_changed_bytes_are_noticed(table: pa.Table, tmp_path: Path, plaintext_footer: bool) -> None:
     """What is not noticed is not used: a page index, a length that is known otherwise."""

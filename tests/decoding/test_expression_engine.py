@@ -67,6 +67,7 @@ def results(expr: Expression, column: Any, type_: pa.DataType) -> list[bool | No
     return found
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(120, thorough=1000))
 @given(st.lists(st.none() | TEXTS, max_size=6), TEXTS, st.booleans(), st.data())
 def test_words_are_found(values: list[str | None], asked: str, phrase: bool, data: st.DataObject) -> None:
@@ -125,6 +126,7 @@ _PATTERNS = st.text("ab%_\\\u00e9\n.", max_size=6)
 _BODIES = st.text("ab%_\\\u00e9\n.", max_size=6)
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(100, thorough=1000))
 @given(st.lists(st.none() | _BODIES, max_size=6), _PATTERNS)
 def test_texts_are_found_as_pyarrow_finds_them(values: list[str | None], pattern: str) -> None:
@@ -186,6 +188,7 @@ def test_texts_that_take_long_stop_between_slices(monkeypatch: pytest.MonkeyPatc
 _LISTS = [pa.list_, pa.large_list]
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(100, thorough=1000))
 @given(st.sampled_from(["int32", "float64", "string", "timestamp_utc", "decimal", "uuid", "bool"]), st.data())
 def test_lists_have_their_elements(kind: str, data: st.DataObject) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def projections(draw: st.DrawFn, file: NestedFile) -> list[str]:
     return sorted(chosen, key=paths.index)
 
 
+@pytest.mark.heavy
 @given(nested_files(), LIMITS, REQUESTS, st.data())
 def test_taken_rows_equal_pyarrow(
     file: NestedFile, limits: asyncpq.LimitOptions, requests: asyncpq.RequestOptions, data: st.DataObject
@@ -106,6 +108,7 @@ def test_projections_equal_pyarrow(file: NestedFile, limits: asyncpq.LimitOption
     assert_same(found, file.read(columns).slice(0, limit))
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(25, thorough=250))
 @given(nested_files(), st.data())
 def test_two_reads_of_one_session_equal_pyarrow(file: NestedFile, data: st.DataObject) -> None:
@@ -122,6 +125,7 @@ def test_two_reads_of_one_session_equal_pyarrow(file: NestedFile, data: st.DataO
         assert repr(found.to_pylist()) == repr([whole[row] for row in rows])
 
 
+@pytest.mark.heavy
 @given(nested_files(structs()), REQUESTS, st.data())
 def test_predicates_on_struct_leaves_equal_pyarrow(
     file: NestedFile, requests: asyncpq.RequestOptions, data: st.DataObject

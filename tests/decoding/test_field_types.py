@@ -245,7 +245,7 @@ async def _check(file: asyncpq.File, whole: pa.Table, way: str, *, by_value: boo
 
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_way_to_write_it(name: str, half: int) -> None:
     """Each half has every dictionary and encoding, with pages of version 1 or 2."""

@@ -182,7 +182,7 @@ def test_own_literals_are_never_refused(data: st.DataObject) -> None:
     assert ours == [at for at, value in enumerate(values) if model(expr, {"c0": value})]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("op", ["==", "<"])  # the others are cast alike
 def test_every_literal_on_every_column(kind: str, op: CompareOp) -> None:

@@ -24,7 +24,7 @@ def column_of(chunk: ChunkPart) -> str:
     return name.decode()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("base", PAGED)
 @pytest.mark.parametrize("leaf", [1, 2, 3, 4])
 @pytest.mark.parametrize("page", [0, 1])

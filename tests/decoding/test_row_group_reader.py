@@ -84,6 +84,7 @@ def read_all(data: bytes) -> list[tuple[int, int]]:
     return watch.units
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(20, thorough=200), deadline=None)
 @given(drawn=tables(nested=True), options=writer_options)
 def test_no_unit_is_larger_than_expected(drawn: tuple[pa.Table, dict[str, str]], options: WriterOptions) -> None:
@@ -93,6 +94,7 @@ def test_no_unit_is_larger_than_expected(drawn: tuple[pa.Table, dict[str, str]],
             assert found <= expected
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(20, thorough=200), deadline=None)
 @given(nested_files())
 def test_no_nested_unit_is_larger_than_expected(file: NestedFile) -> None:
@@ -100,7 +102,7 @@ def test_no_nested_unit_is_larger_than_expected(file: NestedFile) -> None:
         assert found <= expected
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("name", list(BOMBS))
 def test_a_bomb_is_not_decoded_on_the_loop(name: str, index: bool, watch: Watch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ def same(found: pa.Table, wanted: pa.Table) -> None:
 LATE = st.builds(asyncpq.RequestOptions, late_materialization=st.sampled_from(["auto", "always", "never"]))
 
 
+@pytest.mark.heavy
 @settings(max_examples=max(20, settings().max_examples // 2))
 @given(files(), LATE, st.data())
 def test_reads_equal_pyarrows(made: Made, requests: asyncpq.RequestOptions, data: st.DataObject) -> None:

@@ -63,6 +63,7 @@ def same(found: pa.Array, expected: list[Any], kind: pa.DataType) -> None:
     assert repr(found.to_pylist()) == repr(expected)  # NaN equals NaN, 0.0 is not -0.0
 
 
+@pytest.mark.heavy
 @FEW
 @given(case=cases(nested=False), data=st.data())
 def test_chosen_pages_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, int], data: st.DataObject) -> None:
@@ -87,6 +88,7 @@ def test_chosen_pages_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, in
     same(source.select(rows, LIMITS), rows_of(table.column(column), first_row, rows), table.schema[column].type)
 
 
+@pytest.mark.heavy
 @FEW
 @given(case=cases(nested=False), data=st.data())
 def test_streamed_chunks_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, int], data: st.DataObject) -> None:
@@ -108,6 +110,7 @@ def test_streamed_chunks_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int,
     assert repr(selected) == repr(rows_of(table.column(column), first_row, RowRanges.all(file.num_rows(group))))
 
 
+@pytest.mark.heavy
 @FEW
 @given(case=cases(nested=True), data=st.data())
 def test_whole_fields_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, int], data: st.DataObject) -> None:

@@ -284,6 +284,7 @@ def mutations(draw: st.DrawFn) -> str:
     return encoded(bytes(data)) if inner else data.decode()
 
 
+@pytest.mark.heavy
 @settings(max_examples=300, deadline=None)
 @given(text=mutations())
 def test_types_are_those_of_pyarrow_or_a_fallback_says_why(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:

@@ -157,6 +157,7 @@ def nested(name: str) -> pa.Array:
     return values if name == "text" else text(TYPES[int(name)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("name", ["text", "1", "2", "3", "struct", "struct of dictionary", "list", "map"])
 def test_text_that_is_validated(name: str, dictionary: bool) -> None:

@@ -62,6 +62,7 @@ def literals(kind: str, target: pa.DataType) -> st.SearchStrategy[Any]:
     return strings if target in _STRINGS else strings.map(str.encode)
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(150, thorough=1000))
 @given(st.sampled_from(list(_TARGETS)), st.data())
 def test_casts_have_the_answer_of_pyarrow_dataset(kind: str, data: st.DataObject) -> None:

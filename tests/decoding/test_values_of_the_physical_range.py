@@ -64,6 +64,7 @@ def stored(values: list[int], type_: Any) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(held)])
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("trust", [True, False])
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize(("type_", "values"), TYPES, ids=[f"{type_}" for type_, _ in TYPES])
@@ -138,6 +139,7 @@ async def test_small_integers_with_more_bits_than_their_type(
             assert (await file.lookup({"x": [literal]}, columns=["id"]))["id"].to_pylist() == equal
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("trust", [True, False])
 async def test_dates_outside_of_datetimes_years(trust: bool, tmp_path: Path) -> None:
     texts = ["-0001-01-01", "0000-12-31", "0001-01-01", "2024-02-29", "9999-12-31", "10000-01-01", "+20000-02-29"]

@@ -94,7 +94,7 @@ def _valid(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table.slice(at, 1) for at in rows]).combine_chunks()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(name, kind) for name in VIEWS for kind in KINDS if name == "string_view" or kind not in ("ngrams", "text")],

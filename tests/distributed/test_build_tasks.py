@@ -83,6 +83,7 @@ async def built_here(lake: Path, at: str) -> tuple[Any, list[str]]:
     return await open_index(at, same_ids=False)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("by_planner", [False, True], ids=["tasks write", "the planner writes"])
 async def test_tasks_make_the_index_of_one_process(
     tmp_path: Path, workers: ProcessPoolExecutor, many_tasks: None, monkeypatch: pytest.MonkeyPatch, by_planner: bool
@@ -173,6 +174,7 @@ async def test_an_index_without_a_url_is_written_by_the_planner_if_it_is_small(
             await build_index(session, str(lake), [Keys("id")], engine.run, at=MemoryBackend(), work_folder=work)
 
 
+@pytest.mark.heavy
 async def test_a_local_build_in_processes(tmp_path: Path, many_tasks: None) -> None:
     lake, at, ended = tmp_path / "lake", str(tmp_path / "index"), list[str]()
     write_lake(lake)
@@ -197,12 +199,14 @@ class Dies:
         os._exit(1)
 
 
+@pytest.mark.heavy
 async def test_a_process_that_ends_is_said() -> None:
     async with worker_processes(1) as run:
         with pytest.raises(UsageError, match="a worker process ended before its task"):
             await run(Dies())
 
 
+@pytest.mark.heavy
 async def test_a_cancelled_block_does_not_wait_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_tasks, "_GRACE_S", 0.1)
     with pytest.raises(TimeoutError):

@@ -153,6 +153,7 @@ def test_an_index_changes_no_rows_of_a_join_unless_asked_to(
     asyncio.run(join())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["folder", "sql"])
 def test_only_some_places_stay_open(tmp_path: Path, kind: str) -> None:
     lake = tmp_path / "lake"

@@ -81,6 +81,7 @@ def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch:
     assert plan(tmp_path).write(pulled(5000), 0).files
 
 
+@pytest.mark.heavy
 def test_what_the_driver_is_sent_has_a_limit(tmp_path: Path) -> None:
     """However many tasks there are, and files of each."""
     options = WriteOptions(row_group_rows=100, file_bytes=1)
@@ -178,6 +179,7 @@ async def test_targets_that_overlap(tmp_path: Path, url: str) -> None:
             await LakeWrite.check_folder(session, f"{tmp_path}/lake/", [f"{tmp_path}/{url}"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("tasks", "at_once", "found"), [(1, 2, 1), (5, 2, 6), (3, 2, 3), (4, 2, 4), (9, 8, 9), (63, 64, 64), (500, 64, 512)]
 )

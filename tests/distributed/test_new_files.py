@@ -131,6 +131,7 @@ def test_a_replaced_file_is_a_new_one_and_its_old_version_is_missing() -> None:
     assert end.new([new]) == [new]
 
 
+@pytest.mark.heavy
 def test_offsets_stay_small() -> None:
     offset = ListedOffset()
     listed = [_file(number, f"a/long/path/of/a/file/{number:08}.parquet") for number in range(10_000)]

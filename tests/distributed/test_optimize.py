@@ -101,6 +101,7 @@ async def here(task: Any) -> Any:
         raise
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("sort_by", ["id", "real", "heavy"])
 async def test_tasks_that_run_twice_write_each_row_once_in_order(
     tmp_path: Path, lake: str, workers: ProcessPoolExecutor, sort_by: str
@@ -136,6 +137,7 @@ async def test_tasks_are_small_and_do_not_hold_the_session(tmp_path: Path, lake:
     assert found.column("id").to_pylist() == [*range(700, _FILES * _ROWS)]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("workers_", [1, 2])
 async def test_local_processes_do_the_same(tmp_path: Path, lake: str, workers_: int) -> None:
     steps: list[asyncpq.Progress] = []
@@ -224,6 +226,7 @@ async def test_a_source_without_rows(tmp_path: Path, lake: str) -> None:
         assert (await (await session.open_dataset(f"{tmp_path}/fast/")).read()).num_rows == result.rows == 0
 
 
+@pytest.mark.heavy
 async def test_an_unknown_option_is_named_with_the_nearest(tmp_path: Path, lake: str) -> None:
     async with asyncpq.Session() as session:
         with pytest.raises(InvalidOptionError, match="no argument zorder") as caught:

@@ -67,7 +67,7 @@ def rows_of(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @pytest.mark.parametrize("sort_by", ["id", ["real", "name"], ["name"], ["s.x", "key"]], ids=str)
 @settings(
     max_examples=examples(6, thorough=60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -111,6 +111,7 @@ def below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.heavy
 async def test_rows_that_exceed_the_memory_go_to_local_files(tmp_path: Path) -> None:
     table = write_lake(tmp_path / "lake")
     local = tmp_path / "local"
@@ -174,6 +175,7 @@ async def test_a_lookup_reads_less_than_before(tmp_path: Path) -> None:
     assert costs[1] * 10 < costs[0]
 
 
+@pytest.mark.heavy
 async def test_a_z_order_serves_ranges_of_each_of_its_columns(tmp_path: Path) -> None:
     table = write_lake(tmp_path / "lake", rows=50_000)
     layout = asyncpq.WriteOptions(page_rows=500)
@@ -399,7 +401,7 @@ def digest(schema: pa.Schema, *batches: pa.RecordBatch) -> str:
     return digest.hexdigest()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TYPES)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())

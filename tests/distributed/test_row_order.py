@@ -41,6 +41,7 @@ def _key(value: Any) -> Any:
     return (1, value.encode() if isinstance(value, str) else value)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", VALUES)
 @settings(max_examples=examples(20, thorough=200), deadline=None)
 @given(data=st.data())

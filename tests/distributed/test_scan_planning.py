@@ -82,6 +82,7 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("request_", REQUESTS, ids=str)
 @pytest.mark.parametrize("kinds", [None, [Bounds("id"), Keys("user")], [Bounds(), Footers()]], ids=str)
 async def test_tasks_read_what_a_scan_reads(
@@ -133,6 +134,7 @@ def damaged_lake(folder: Path) -> dict[str, Any]:
     return {"target": str(folder), "on_bad_file": "skip"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", [None, "id > 3 AND id < 900", "id = 2000"])
 @pytest.mark.parametrize("make", [delta_table, iceberg_table, ducklake_table, damaged_lake])
 async def test_tables_and_damaged_lakes(
@@ -229,6 +231,7 @@ async def test_a_url_is_no_open_dataset() -> None:
     assert "open_dataset" in caught.value.hint
 
 
+@pytest.mark.heavy
 async def test_many_tasks_are_made_fewer_and_larger(server: ObjectServer, workers: ProcessPoolExecutor) -> None:
     async with asyncpq.Session(server.storage_options) as session:
         dataset = await session.open_dataset("s3://bucket/lake/")

@@ -94,6 +94,7 @@ def _run_commands(commands: str) -> str:
     return "".join(printed)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs_from_top_to_bottom(
     page: str, trips: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -200,6 +201,7 @@ async def _ask_aiohttp(app: web.Application) -> None:
                 await answer.text()
 
 
+@pytest.mark.heavy
 def test_the_start_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (DOCS / "start.md").read_text(encoding="utf-8")
@@ -219,6 +221,7 @@ def test_the_start_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.Monk
     assert _run_commands(queries).splitlines() == answers
 
 
+@pytest.mark.heavy
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     page = (DOCS / "tutorial.md").read_text(encoding="utf-8")

@@ -40,6 +40,7 @@ def orders(customers: int) -> pa.Table:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("customers", [10_000, 10**9], ids=["repeated", "unique"])
 @pytest.mark.parametrize("writer", ["pyarrow", "DuckDB", "Polars", "delta-rs"])
 def test_files_have_no_findings(writer: str, customers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

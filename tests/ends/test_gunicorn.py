@@ -51,6 +51,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.heavy
 async def test_sessions_in_green_threads(url: str) -> None:
     def get() -> bytes:
         with urllib.request.urlopen(url, timeout=STARTS_S) as response:

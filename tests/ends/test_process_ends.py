@@ -93,6 +93,7 @@ def check(name: str, ended: Ended) -> None:
     assert ended.seconds < ENDS_S, shown
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_nothing_hangs(part: int, arguments: tuple[str, str, str]) -> None:
     """Half of the scripts; the slow tests run all. Those that need no code before all imports run in forks of one

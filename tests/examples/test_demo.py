@@ -37,6 +37,7 @@ demo.main()
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, None])
 def test_the_demo_stops_its_server(number: signal.Signals | None) -> None:
     arguments = ["--rows", "1000", "refused" if number is None else "silent"]

@@ -29,6 +29,7 @@ def run(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.heavy
 def test_demo(localstack: str) -> None:
     output = run("examples.demo", "--rows", "100000", ASYNCPQ_LOCALSTACK_ENDPOINT=localstack)
     assert output.count("the rows are equal") == 2

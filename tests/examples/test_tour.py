@@ -15,6 +15,7 @@ from tests.docs.test_readme import compiled
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "tour.ipynb"
 
 
+@pytest.mark.heavy
 def test_every_cell_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))

@@ -368,6 +368,7 @@ def test_sets_of_intervals(left: Intervals, right: Intervals) -> None:
         assert _holds(complement(left), value) is not _holds(left, value)
 
 
+@pytest.mark.heavy
 @given(st.text(max_size=3), st.text(max_size=3))
 @example("a", "b")
 @example("a\ud7ff", "a\ue000")

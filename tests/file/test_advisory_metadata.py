@@ -57,6 +57,7 @@ def asked(key: str) -> list[Ask]:
     ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("base", "step"),
     [*[(base, 4) for base in QUICK], *[pytest.param(base, STEP, marks=pytest.mark.slow) for base in BASES]],

@@ -209,7 +209,7 @@ async def test_file_that_pyarrow_refuses(name: str) -> None:
         assert (await file.read()).to_pydict() == ONLY_HERE[name]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @requires_corpus
 @pytest.mark.parametrize("name", READABLE_FILES)
 async def test_every_leaf_alone(name: str) -> None:

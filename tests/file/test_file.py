@@ -155,6 +155,7 @@ def test_lookup_equals_a_loop_over_keys(
     assert_same(with_keys.drop_columns(["key_position"]), whole.take(pa.array([row for row, _ in pairs], pa.int64())))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("trust", [True, False])
 @settings(max_examples=examples(25, thorough=250))
 @given(tables(nested=False), writer_options, st.data())

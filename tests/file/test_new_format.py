@@ -119,6 +119,7 @@ def test_the_rust_crates_logical_type_file() -> None:
 # -- floats in total order, with counts of NaNs; no path_in_schema ----------------------------------
 
 
+@pytest.mark.heavy
 @needs_ground
 @pytest.mark.parametrize("name", ["d", "f"])
 def test_nan_bounds_in_total_order_prune_without_losing_rows(name: str) -> None:

@@ -128,6 +128,7 @@ def test_predicates_and_lookups_mean_the_same() -> None:
     ask(data, question)
 
 
+@pytest.mark.heavy
 def test_indices_are_not_expanded() -> None:
     """A dictionary larger than what may be decoded for all rows is no hindrance."""
     big = "x" * 100_000
@@ -162,6 +163,7 @@ def test_what_is_refused(names: Any, error: type[Exception]) -> None:
         ask(data, lambda file: file.read(read_dictionary=names))
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(25, thorough=250))
 @given(tables(nested=False), writer_options, st.data())
 def test_any_table(made: tuple[pa.Table, dict[str, str]], writer: WriterOptions, data: st.DataObject) -> None:

@@ -249,6 +249,7 @@ def _pages(draw: st.DrawFn, total: int) -> list[int]:
     return [stop - start for start, stop in zip([0, *edges], [*edges, total], strict=True)]
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(20, thorough=200))
 @given(st.data())
 def test_14_any_pages(data: st.DataObject) -> None:
@@ -412,6 +413,7 @@ def test_18_indexes_scattered_over_the_file() -> None:
     assert ask(data, question, requests=small) == [3, 25]
 
 
+@pytest.mark.heavy
 def test_18_more_than_32767_pages() -> None:
     total = 33_500
     table = pa.table({"x": pa.array(range(total), pa.int32()), "n": pa.array(range(total), pa.int32())})

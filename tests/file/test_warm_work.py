@@ -132,6 +132,7 @@ def test_fallbacks_of_a_session_are_bounded() -> None:
     assert session.fallbacks == [f"column {number}" for number in range(MAX_FALLBACKS)]
 
 
+@pytest.mark.heavy
 async def test_what_a_version_keeps_does_not_grow_with_the_questions(tmp_path: Path) -> None:
     """Each asks for other columns; what was resolved for the last ones is kept, and weighed."""
     names = [f"c{number}" for number in range(24)]

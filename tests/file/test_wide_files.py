@@ -97,7 +97,7 @@ async def calls_of(open_: Callable[[], Awaitable[T]], read: Callable[[T], Awaita
     return calls
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", READS)
 async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
     read = READS[name]
@@ -107,7 +107,7 @@ async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, n
     assert more - few < 10 * (large - small), (few, more)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", DATASET_READS)
 async def test_work_for_each_column_of_a_dataset_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
     async def calls(columns: int) -> int:
@@ -160,6 +160,7 @@ async def objects_kept(path: Path, columns: list[str] | None = None) -> int:
         return len(gc.get_objects()) - before
 
 
+@pytest.mark.heavy
 async def test_a_column_leaves_few_objects_to_the_garbage_collector(tmp_path: Path) -> None:
     paths = [tmp_path / f"{columns}.parquet" for columns in (100, 300)]
     for path, columns in zip(paths, (100, 300), strict=True):
@@ -171,6 +172,7 @@ async def test_a_column_leaves_few_objects_to_the_garbage_collector(tmp_path: Pa
     assert more - few <= (16 + 3 * VISITS_DICTS) * 200  # visited all at once, while the event loop stops
 
 
+@pytest.mark.heavy
 async def test_columns_that_are_not_read_leave_two_objects_each_to_the_garbage_collector(tmp_path: Path) -> None:
     paths = [tmp_path / f"{columns}.parquet" for columns in (10, 10_000)]
     for path, columns in zip(paths, (10, 10_000), strict=True):
@@ -200,6 +202,7 @@ for folder in [*sys.argv[1:], *sys.argv[1:]]:  # the first time with imports
 """
 
 
+@pytest.mark.heavy
 def test_a_footer_leaves_few_objects_to_the_garbage_collector(tmp_path: Path) -> None:
     def write_files(count: int) -> str:
         folder = tmp_path / str(count)

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.faults
 KEPT = sorted(SEEDS.glob("*.parquet"))
 
 
+@pytest.mark.heavy
 def test_damaged_files() -> None:
     worker = Worker()
     try:
@@ -87,6 +88,7 @@ async def test_the_judge_notices(tmp_path: Path) -> None:
         await judge.judge(Case("plain", b"not Parquet", False, "another file"), path, 1)
 
 
+@pytest.mark.heavy
 def test_a_worker_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     try:
@@ -102,6 +104,7 @@ def test_a_worker_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         worker.close()
 
 
+@pytest.mark.heavy
 def test_damaged_tables() -> None:
     worker = Worker("tests.fuzz.table_metadata")
     try:

@@ -63,6 +63,7 @@ def _paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield from _paths(part, (*path, key))
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore:Encountered invalid snapshot summary")
 async def test_table_metadata(table: Table, tmp_path: Path) -> None:
     document = json.loads(await asyncio.to_thread(Path(path_of(table.metadata_location)).read_text))
@@ -85,6 +86,7 @@ async def test_table_metadata(table: Table, tmp_path: Path) -> None:
     assert {"rows", "CorruptFileError", "UnsupportedFeatureError"} <= seen
 
 
+@pytest.mark.heavy
 async def test_manifests(table: Table) -> None:
     files = sorted(await asyncio.to_thread(lambda: list(Path(path_of(table.location()), "metadata").glob("*.avro"))))
     chance = random.Random(8)

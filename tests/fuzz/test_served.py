@@ -25,6 +25,7 @@ pytestmark = pytest.mark.faults
 FOUND = {"indexes": (20016, 20301, 50039, 50195, 50744), "listings": (41, 44, 65, 88, 30310)}
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(900)  # each case ends in time, too
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged(kind: str) -> None:
@@ -49,6 +50,7 @@ async def _prepared() -> None:
         await served_worker.Judge("indexes", server).prepare()
 
 
+@pytest.mark.heavy
 def test_changes_of_json_are_written_again() -> None:
     document = {"a": [1, {"b": "x"}], "c": "eJwDAAAAAAE="}
     rng = random.Random(1)

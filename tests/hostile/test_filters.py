@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 400 << 20  # bytes that all doors may take
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.slow)])
 def test_filters_of_many_terms(count: int) -> None:

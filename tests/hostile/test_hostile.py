@@ -21,9 +21,10 @@ pytestmark = pytest.mark.faults
 ROOT = Path(__file__).resolve().parents[2]
 
 
-STEP = 16  # of the files that `make test` reads
+STEP = 16  # of the files that `make test-heavy` reads
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(600)  # hundreds of files, each asked with every verb
 @pytest.mark.parametrize(
     ("step", "threats"),

@@ -198,6 +198,7 @@ class _World:
             self.start(kind)
 
 
+@pytest.mark.heavy
 @settings(max_examples=max(10, settings().max_examples // 3))
 @given(st.data())
 def test_whoever_writes_at_once(data: st.DataObject) -> None:

@@ -253,8 +253,8 @@ def run(made: Made, backend: str, data: st.DataObject, valkey: ValkeyServer | No
         Path(f"{root}-index.sqlite").unlink(missing_ok=True)
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(600)
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", PLACES)
 @settings(max_examples=max(5, settings().max_examples // 4))
 @given(made=lakes(), data=st.data())
@@ -268,6 +268,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
         yield server
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(600)
 @settings(max_examples=max(5, settings().max_examples // 4))
 @given(made=lakes(), data=st.data())

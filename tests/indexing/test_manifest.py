@@ -175,6 +175,7 @@ def test_what_is_no_manifest_is_refused(content: bytes) -> None:
         decode(content, url="s3://b/i/")
 
 
+@pytest.mark.heavy
 async def test_roots_stay_small() -> None:
     """100,000 files, of which many were replaced one by one, in parts that were never merged, of a wide dataset."""
     randomness, backend = random.Random(1), MemoryBackend()
@@ -325,6 +326,7 @@ def test_numbers_at_their_bounds() -> None:
     assert decode(encode(_small(retired=ids, next_file=(1 << 63) - 1))).retired == ids
 
 
+@pytest.mark.heavy
 def test_sets_in_a_regular_order_are_read_again() -> None:
     """Every second file of two million was replaced: these ids deflate to a thousandth."""
     ids = RowRanges.from_parallel(range(1, 2_000_000, 2), range(2, 2_000_001, 2))

@@ -95,6 +95,7 @@ def test_100_000_pages_take_two_megabytes() -> None:
     assert len(render(layout)) < 2_000_000
 
 
+@pytest.mark.heavy
 def test_100_000_chunks_take_six_megabytes() -> None:
     layout = documents.inspection(columns=20, row_groups=5_000, pages=1)
     assert len(render(layout)) < 6_000_000

@@ -30,6 +30,7 @@ def present(column: str, group: int) -> list[Any]:
     return [value for value in SPARK_TABLE.column(column).slice(group * 100, 100).to_pylist() if value is not None]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("column", SPARK_TABLE.column_names)
 def test_no_value_of_sparks_is_ruled_out(column: str) -> None:
     metadata = metadata_of(SPARK)

@@ -93,6 +93,7 @@ def with_key(name: str, value: str | bytes) -> bytes:
     return edited.data()
 
 
+@pytest.mark.heavy
 @given(entries_)
 def test_hostile_keys(value: str) -> None:
     """Whatever stands there: an index whose bytes have the SHA-256, or an error that names file and hint."""

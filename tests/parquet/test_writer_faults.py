@@ -80,7 +80,7 @@ def test_lookups_in_their_files(name: str) -> None:
     ask(data, question)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FILES)
 async def test_datasets_and_indexes_of_their_files(name: str, tmp_path: Path) -> None:
     """What was learnt from the footers of an earlier read, and what is built into an index, is no lie either."""
@@ -265,7 +265,7 @@ def name_of(fault: WriterFault) -> bytes:
     return f"{fault.writer} version {'.'.join(map(str, release))}".encode()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("fault", "claim", "lie"), CASES)
 @settings(max_examples=4)
 @given(data=st.data())

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -175,6 +176,7 @@ def row_groups(data: bytes) -> list[int]:
     return [metadata.row_group(ordinal).num_rows for ordinal in range(metadata.num_row_groups)]
 
 
+@pytest.mark.heavy
 @given(tables(), writer_options, LIMITS, REQUESTS, st.data())
 def test_reads_give_the_rows_of_the_plan_that_match(
     made: tuple[pa.Table, dict[str, str]],

@@ -82,6 +82,7 @@ def test_no_value_that_is_there_is_ruled_out(kind: str, data: st.DataObject) -> 
                 assert row // rows in row_groups_left(file, where)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "duration"])
 def test_values_that_are_not_there_are_mostly_ruled_out(kind: str) -> None:
     many = sorted({value for value in _samples(kind) if _is_asked(value)}, key=repr)

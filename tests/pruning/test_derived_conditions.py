@@ -88,12 +88,14 @@ def check(file: EditedFile, geometries: Sequence[Any], asked: Asked, **options: 
     ask(file.data(), question, **options)
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(25, thorough=250))
 @given(st.lists(st.none() | GEOMETRIES, min_size=1, max_size=8), BOXES, st.sampled_from([32, 64]), st.booleans())
 def test_covering_columns(geometries: list[Any], asked: Asked, width: int, trust: bool) -> None:
     check(overture(geometries, width=width), geometries, asked, read=asyncpq.ReadOptions(trust_statistics=trust))
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(25, thorough=250))
 @given(st.lists(st.none() | GEOMETRIES, min_size=1, max_size=8), BOXES, st.sampled_from([17, 18]), st.integers(0, 7))
 def test_statistics_of_row_groups(geometries: list[Any], asked: Asked, kind: int, without: int) -> None:
@@ -201,6 +203,7 @@ async def test_datasets(tmp_path: Any) -> None:
         assert "intersects box" in plan.explain()
 
 
+@pytest.mark.heavy
 @requires_corpus
 def test_files_of_the_corpus() -> None:
     """Of several writers, with statistics of row groups, some over the antimeridian."""
@@ -297,6 +300,7 @@ def whole(value: Any) -> int | None:
     return (int(part) if part == "7" else None) if isinstance(part, str) else None if part is None else int(part)
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(25, thorough=250))
 @given(st.lists(VALUES, min_size=1, max_size=9), st.integers(-3, 9), st.booleans())
 def test_the_rows_are_the_filters(values: list[Any], asked: int, unshredded: bool) -> None:

@@ -146,7 +146,7 @@ def _answers(data: bytes, options: asyncpq.ReadOptions) -> list[list[int] | None
     return ask(data, question, read=options)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_literal(kind: str) -> None:
     data = _file(kind)
@@ -164,7 +164,7 @@ def test_every_literal(kind: str) -> None:
             assert unpruned is None or unpruned == by_python, str(predicate)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["int8", "uint64", "float32", "decimal(5,2)", "timestamp_ms_None", "date32", "string"])
 def test_datasets_say_the_same(kind: str, tmp_path: Path) -> None:
     """pyarrow.dataset, that prunes by itself, and not only pyarrow's tables."""

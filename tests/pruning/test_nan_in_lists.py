@@ -88,6 +88,7 @@ def _predicates(draw: st.DrawFn, held: list[float]) -> Expression:
     return made  # type: ignore[no-any-return]
 
 
+@pytest.mark.heavy
 @given(st.data())
 @settings(max_examples=examples(40, thorough=2000))
 def test_rows_are_pyarrows_whatever_the_file_says(data: st.DataObject) -> None:

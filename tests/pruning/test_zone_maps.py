@@ -39,6 +39,7 @@ def cases(draw: st.DrawFn) -> tuple[pa.Table, Expression]:
     return pa.table(data), draw(expressions(kinds))
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(60, thorough=500))
 @given(cases(), st.integers(1, 5), st.integers(1, 30), st.booleans())
 def test_no_row_is_lost(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ def matches(expr: Expression, kinds: dict[str, str], file: dict[str, list[Any]])
     return ours or (theirs and "-0000-0000-" not in str(expr))  # pyarrow's isin answers at random for UUIDs
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(100, thorough=1000))
 @given(st.data())
 def test_no_file_with_a_matching_row_is_lost(data: st.DataObject) -> None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def known_zones(draw: st.DrawFn) -> tuple[str, list[list[Any]], Zones]:
     return kind, zones, made
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(300, thorough=2000))
 @given(known_zones(), st.data())
 def test_zones(case: tuple[str, list[list[Any]], Zones], data: st.DataObject) -> None:
@@ -128,6 +130,7 @@ _STRING_ATOMS = st.one_of(
 )
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(200, thorough=1000))
 @given(string_zones(), _STRING_ATOMS, st.booleans())
 def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, bytes]]], atom: Any, flagged: bool) -> None:
@@ -148,6 +151,7 @@ def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, byte
                 assert at in left or result not in [model(expr, {"s": value}) for value in zone]
 
 
+@pytest.mark.heavy
 @settings(max_examples=100)
 @given(st.data())
 def test_many_keys(data: st.DataObject) -> None:

@@ -180,6 +180,7 @@ async def test_a_stale_index(tmp_path: Path) -> None:
     assert first(document)["id"] == "stale-index"
 
 
+@pytest.mark.heavy
 async def test_tiny_files(tmp_path: Path) -> None:
     lake(tmp_path / "lake", 300, 10)
     document = await story(tmp_path / "lake", where=[("mixed", ">", 0)], columns=["payload"])

@@ -203,6 +203,7 @@ async def test_an_empty_file() -> None:
     assert (document["rows"], len(document["row_groups"]), document["sorted_by"]) == (0, 1, [])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("shape", "rows", "row_group", "page_rows"),
     [("wide", 4, 4, 4), ("groups", 1000, 1, 1), pytest.param("pages", 100_000, 100_000, 1, marks=pytest.mark.slow)],
@@ -260,6 +261,7 @@ def test_the_blocking_form(tmp_path: Path) -> None:
         assert file.inspect()["rows"] == ROWS
 
 
+@pytest.mark.heavy
 async def test_a_lookup_loads_nothing_of_it(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(written(table()))

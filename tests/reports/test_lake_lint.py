@@ -44,7 +44,7 @@ def check(cause: Cause, before: Cost, after: Cost) -> None:
     assert cause["saves_bytes"] == pytest.approx(before.num_bytes - after.num_bytes, rel=0.2)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @pytest.mark.parametrize("column", ["user", "id"])
 async def test_predictions_are_what_is_measured(column: str) -> None:
     """In random order each file may have a key, else one."""
@@ -140,7 +140,7 @@ async def measured_index(server: ObjectServer, column: str, rows: int) -> Cost:
     return Cost(len(own) / len(keys), sum(record.bytes for record in own) / len(keys))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("files", "step", "column"),
     [

@@ -153,6 +153,7 @@ def check_prediction(rule: str, document: Lint, before: Cost, after: Cost) -> No
 SLOW = ("pyarrow's defaults", "random order without page index", "random order", "no compression", "huge row groups")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 async def test_the_predicted_saving_is_the_measured_one(name: str) -> None:
     case = CASES[name]
@@ -223,7 +224,7 @@ def of_duckdb(table: pa.Table, path: Path, **options: Any) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("rule", "column", "write", "bad", "good"),
     [
@@ -251,6 +252,7 @@ def visits() -> pa.Table:
     return trips().set_column(1, "user", pa.array(keys))
 
 
+@pytest.mark.heavy
 async def test_pages_with_the_bounds_of_their_chunk(tmp_path: Path) -> None:
     """Polars 2.1 writes them, of columns with a dictionary. Row groups of 20,000 rows are as good as right bounds."""
     path, table = tmp_path / "file.parquet", visits()
@@ -311,6 +313,7 @@ async def test_statistics_of_a_writer_that_are_not_believed() -> None:
     check_prediction("statistics-not-believed", document, before, after)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("codec", [pytest.param("gzip", marks=pytest.mark.slow), "brotli"])
 async def test_a_slow_codec(codec: str) -> None:
     """Its saving is time of the CPU, and no number; zstd costs no more requests, and about as many bytes."""

@@ -38,6 +38,7 @@ async def test_random_order_without_statistics_is_a_matter_of_statistics_first()
     assert "random-order" not in found
 
 
+@pytest.mark.heavy
 async def test_bloom_filters_make_up_for_random_order() -> None:
     table = trips()
     options = {"row_group_size": 20_000, "write_page_index": False, "compression": "none"}
@@ -74,6 +75,7 @@ def test_there_is_a_cure_for_each_rule() -> None:
     assert len(CURES) >= 15
 
 
+@pytest.mark.heavy
 async def test_pages_whose_bounds_are_not_known() -> None:
     """Pages of nothing but empty strings have bounds that some writers also write for other pages. Nulls have not."""
     texts = [

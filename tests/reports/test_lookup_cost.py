@@ -69,6 +69,7 @@ async def predicted(data: bytes, column: str) -> LookupCost:
             return linted.subjects[column].before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("layout", "column"),
     [
@@ -83,6 +84,7 @@ async def test_the_cost_is_what_lookups_cost(layout: str, column: str) -> None:
     assert cost.num_bytes == pytest.approx(real.num_bytes, rel=0.1)
 
 
+@pytest.mark.heavy
 async def test_random_layouts() -> None:
     chosen = random.Random(11)
     for _ in range(6):

@@ -195,6 +195,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why, "time_of", counted_time)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", PLANTED)
 async def test_the_planted_cause_comes_first(kind: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
@@ -213,6 +214,7 @@ def check(document: Why, kind: str) -> None:
     assert document["causes"][0]["title"] in picture(document)["verdict"]
 
 
+@pytest.mark.heavy
 async def test_decoding_in_vain_counts_without_any_request(tmp_path: Path) -> None:
     """All parts are in memory, so that decoding is what takes time."""
     path = file(shuffled)(tmp_path)
@@ -224,6 +226,7 @@ async def test_decoding_in_vain_counts_without_any_request(tmp_path: Path) -> No
     check(document, "random-order")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("has_filters", [False, True])
 async def test_filters_that_a_file_has_are_no_advice(has_filters: bool, tmp_path: Path) -> None:
     options = {"bloom_filter_options": {"id": True}} if has_filters else {}
@@ -303,6 +306,7 @@ async def test_requests_that_fail_at_first(monkeypatch: pytest.MonkeyPatch) -> N
     check(document, "retries")
 
 
+@pytest.mark.heavy
 async def test_an_index_that_is_behind(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     folder.mkdir()

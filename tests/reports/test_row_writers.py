@@ -221,6 +221,7 @@ def test_an_arrow_file_has_one_dictionary_for_all_batches(pieces: list[list[str 
     assert pl.read_ipc(data, columns=["d", "l"]).to_dicts() == table.select(["d", "l"]).to_pylist()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("index", "values"), [(pa.int8(), 200), (pa.uint8(), 300), (pa.int16(), 40_000)])
 def test_an_arrow_file_with_more_values_than_its_indices_count_has_no_dictionary(
     index: pa.DataType, values: int

@@ -76,6 +76,7 @@ def test_a_loop_that_ends_during_the_call_says_so() -> None:
     assert "has ended" in str(said[0])
 
 
+@pytest.mark.heavy
 async def test_a_loop_that_waits_for_its_consumer_ends_the_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

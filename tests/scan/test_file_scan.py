@@ -131,6 +131,7 @@ async def test_an_error_leaves_no_task(server: ObjectServer) -> None:
         assert s._runtime.budget.used == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 async def test_cancellation_at_any_step_leaves_no_task(server: ObjectServer, steps: int) -> None:
     async with session(server, unit_bytes=5_000) as s:
@@ -195,6 +196,7 @@ async def test_two_scans_zipped_by_one_task_with_a_budget_of_one_unit(server: Ob
         assert rows == ROWS
 
 
+@pytest.mark.heavy
 async def test_64_reads_with_a_budget_of_one_page(server: ObjectServer) -> None:
     async with session(server, unit_bytes=1, in_flight_bytes=2_100) as s:
         file = await s.open_file(URL)
@@ -206,6 +208,7 @@ async def test_64_reads_with_a_budget_of_one_page(server: ObjectServer) -> None:
         assert s._runtime.budget.used == 0
 
 
+@pytest.mark.heavy
 async def test_a_page_larger_than_the_budget(server: ObjectServer) -> None:
     async with session(server, unit_bytes=1, in_flight_bytes=1) as s:
         file = await s.open_file(URL)
@@ -319,6 +322,7 @@ async def test_a_scan_is_iterated_in_its_own_loop(server: ObjectServer) -> None:
         assert (await anext(scan)).num_rows == 100  # it goes on where it belongs
 
 
+@pytest.mark.heavy
 async def test_a_scan_holds_its_budget_and_a_few_decoded_units() -> None:
     """Not a row group, though the rows of a list column are known only once its whole chunk has come."""
     num_rows = 1 << 20

@@ -58,6 +58,7 @@ async def all_are_free(scans: list[weakref.ref[Any]]) -> None:
     scans.clear()
 
 
+@pytest.mark.heavy
 async def test_scans_that_are_cancelled_or_left(file: str, scans: list[weakref.ref[Any]]) -> None:
     limits = asyncpq.LimitOptions(unit_bytes=1 << 18, inline_decode_bytes=0)
     async with asyncpq.Session(limits=limits) as session:

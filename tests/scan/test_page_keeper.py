@@ -179,6 +179,7 @@ async def test_a_damaged_chunk_is_fetched_again() -> None:
             await unsorted.find(file, 500_000)
 
 
+@pytest.mark.heavy
 async def test_filters_of_many_units_keep_more_of_them_ahead_than_scans() -> None:
     """A unit of theirs waits for a second round, for the few rows that match."""
     async with ObjectServer(latency_s=0.5) as server:

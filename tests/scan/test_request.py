@@ -294,6 +294,7 @@ def test_keys_are_no_columns() -> None:
     assert "lookup" in (caught.value.hint or "")
 
 
+@pytest.mark.heavy
 async def test_long_predicates_are_converted_and_compiled_in_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

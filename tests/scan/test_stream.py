@@ -101,6 +101,7 @@ CONSUMERS: dict[str, Callable[[Any], pa.Table]] = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_consumers(source: Any, consumer: str) -> None:
     consume, whole = CONSUMERS[consumer], expected(source)
@@ -204,7 +205,7 @@ def test_it_streams_within_the_budget(lake: Path, consumer: str) -> None:
             assert pa.table(scan).num_rows == WHOLE.num_rows
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "leave",
     [
@@ -328,7 +329,7 @@ async def test_a_reader_in_the_loops_own_thread_says_so(target: tuple[str, Path,
 STREAMS = [name for name in CONSUMERS if name not in ("to_table", "to_reader", "pandas")]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("consumer", STREAMS)
 async def test_async_scans_are_streams_for_other_threads(target: tuple[str, Path, pa.Table], consumer: str) -> None:
     verb, url, whole = target

@@ -20,6 +20,7 @@ def test_a_new_token_comes_with_its_digest(capsys: pytest.CaptureFixture[str]) -
     assert token_digest(token).hex() == digest
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_a_missing_package_is_one_line(package: str) -> None:
     code = (

@@ -159,6 +159,7 @@ async def test_a_client_that_sends_too_slowly_is_ended(tmp_path: Any) -> None:
         assert service._slots.taken == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("verb", "asked", "status"),
     [

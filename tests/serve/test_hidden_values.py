@@ -211,6 +211,7 @@ def decoded(body: bytes, format_: str) -> pa.Table:
     return pa.ipc.open_stream(body).read_all() if format_ == "arrow" else pq.ParquetFile(io.BytesIO(body)).read()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "options",
     [{}, {"use_dictionary": False, "compression": "none"}, {"max_rows_per_page": 20, "write_batch_size": 5}],
@@ -246,6 +247,7 @@ async def test_answers_do_not_depend_on_what_a_token_may_not_see(tmp_path: Path,
             assert b"region" not in one.content
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("between", "written"),
     [(1, {}), (40, {"row_group_size": 7}), (40, {"row_group_size": 30, "max_rows_per_page": 3})],

@@ -128,6 +128,7 @@ async def test_a_store_that_fails_is_told_by_its_kind_alone(
         assert (await client.get("/v1/trips/count")).json()["rows"] == 1000
 
 
+@pytest.mark.heavy
 @pytest.mark.faults
 async def test_an_object_that_vanishes_while_its_rows_are_sent_cuts_the_answer(store: ObjectServer) -> None:
     """What the client has then is not a whole body."""

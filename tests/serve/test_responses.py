@@ -107,6 +107,7 @@ def assert_same(response: httpx.Response, format_: str, expected: pa.Table) -> N
         assert found == [dict(zip(expected.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+@pytest.mark.heavy
 @given(
     terms=st.lists(st.sampled_from(TERMS), max_size=3),
     join=st.sampled_from([" AND ", " OR "]),
@@ -260,6 +261,7 @@ async def test_an_answer_that_is_too_large_is_a_problem_or_cut_off(format_: str)
     assert sum(len(message.get("body", b"")) for message in sent) <= 3 * BUFFERED_BYTES
 
 
+@pytest.mark.heavy
 async def test_an_answer_that_fails_after_it_began_is_seen_to_be_incomplete(tmp_path: Any) -> None:
     table = trips(40_000)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=10_000)

@@ -78,6 +78,7 @@ async def says(running: asyncio.subprocess.Process, words: str) -> None:
     raise AssertionError(f"the service ended without saying {words!r}")
 
 
+@pytest.mark.heavy
 async def test_a_stream_that_outlasts_the_drain_is_cut_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(trips(400_000), tmp_path / "lake" / "0.parquet")
@@ -96,6 +97,7 @@ async def test_a_stream_that_outlasts_the_drain_is_cut_without_a_traceback(tmp_p
         assert "Traceback" not in log
 
 
+@pytest.mark.heavy
 async def test_sighup_reads_the_configuration_and_sigterm_ends_after_what_runs(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake")
     path = tmp_path / "service.toml"
@@ -165,6 +167,7 @@ async def test_clients_that_send_or_take_too_slowly_are_cut_off(tmp_path: Path) 
                 writer.transport.abort()
 
 
+@pytest.mark.heavy
 @pytest.mark.faults
 async def test_an_answer_that_is_not_taken_ends_with_its_time(tmp_path: Path) -> None:
     pq.write_table(trips(200_000), tmp_path / "0.parquet")

@@ -59,6 +59,7 @@ async def taken(service: Service, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.heavy
 async def test_one_tokens_long_work_leaves_threads_and_slots_to_others(texts: str) -> None:
     given = parse_configuration(greedy_settings(texts, 5.0))
     async with client_of(given) as client:
@@ -255,6 +256,7 @@ def write_configuration(path: Path, url: str, port: int) -> None:
     )
 
 
+@pytest.mark.heavy
 async def test_sigterm_ends_work_that_goes_on(texts: str, tmp_path: Path) -> None:
     port, path = free_port(), tmp_path / "service.toml"
     write_configuration(path, texts, port)
@@ -286,6 +288,7 @@ main()
 """
 
 
+@pytest.mark.heavy
 async def test_sigterm_ends_the_process_whatever_runs(texts: str, tmp_path: Path) -> None:
     port, path = free_port(), tmp_path / "service.toml"
     write_configuration(path, texts, port)

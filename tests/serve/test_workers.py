@@ -85,6 +85,7 @@ def configured(folder: Path, port: int = 8080) -> Path:
     return path
 
 
+@pytest.mark.heavy
 async def test_workers_share_requests_counters_and_signals(tmp_path: Path) -> None:
     path = configured(tmp_path)
     async with service(path) as (running, url):
@@ -129,6 +130,7 @@ async def test_workers_share_requests_counters_and_signals(tmp_path: Path) -> No
             again.listen()
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers by /proc")
 async def test_a_reload_while_workers_begin_ends_none(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "asyncpq.serve", str(configured(tmp_path)), "--port", "0", "--workers", "2"]
@@ -153,6 +155,7 @@ async def test_a_reload_while_workers_begin_ends_none(tmp_path: Path) -> None:
             process.kill()
 
 
+@pytest.mark.heavy
 async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     async with service(configured(tmp_path)) as (running, url):
         running.process.kill()

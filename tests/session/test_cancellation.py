@@ -137,6 +137,7 @@ async def cancel_everywhere(
         assert again.value.equals(wanted)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("loop", "threads"),
     [

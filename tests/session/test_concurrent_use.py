@@ -36,6 +36,7 @@ async def whole_read(session: asyncpq.Session, operation: str, url: str = URL) -
     assert rows.value.equals(by_pyarrow(operation, DATA))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_two_hundred_cold_lookups_are_one(cancelled: bool) -> None:
     async with ObjectServer(latency_s=0.1) as server:
@@ -76,6 +77,7 @@ async def test_every_leader_is_cancelled_in_turn() -> None:
             assert not session._runtime.flights._flights
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("client", ["S3", "s3fs", "HTTP"])
 def test_two_loops_in_two_threads(client: str) -> None:
     """Each with its session; the memory cache is shared."""

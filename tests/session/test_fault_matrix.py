@@ -39,7 +39,7 @@ async def servers_for(*clients: str) -> AsyncIterator[dict[str, tuple[ObjectServ
         yield dict(zip(clients, zip(started[::2], started[1::2], strict=True), strict=True))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", CATALOGUE)
 async def test_every_operation(name: str) -> None:
     async with servers_for(*CLIENTS) as servers:

@@ -38,6 +38,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.heavy
 def test_clients_are_imported_in_a_thread() -> None:
     """botocore alone takes some tenths of a second, in which the event loop would stand still."""
     ran = subprocess.run([sys.executable, "-c", OPEN], capture_output=True, text=True, check=True, timeout=100)
@@ -94,6 +95,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("what", "said"),
     [

@@ -158,6 +158,7 @@ def literals() -> list[tuple[str, Any]]:
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("bloom_filters", ["always", "never"])
 @pytest.mark.parametrize("zone", [ZONE, None])
 async def test_predicates(tmp_path: Path, bloom_filters: Literal["always", "never"], zone: str | None) -> None:
@@ -284,6 +285,7 @@ async def test_days_of_hive(tmp_path: Path) -> None:
                 assert rewritten.sort_by("id").equals(expected)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("built", ["rebase", "ignore"])
 async def test_indexes(tmp_path: Path, built: Literal["rebase", "ignore"]) -> None:
     """An index may have been built when the values were read as they are stored."""
@@ -303,6 +305,7 @@ async def test_indexes(tmp_path: Path, built: Literal["rebase", "ignore"]) -> No
                 assert await dataset.count(compare(col(name), value)) == wanted, (name, compare, value)
 
 
+@pytest.mark.heavy
 async def test_tables(tmp_path: Path) -> None:
     """Their bounds are in either calendar: Spark's of Delta in today's, those of files that were added as stored."""
     stored, expected = (table.select(["id", "d", "t"]) for table in stored_and_read(400, first=1))

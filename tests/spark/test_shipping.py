@@ -86,6 +86,7 @@ def test_the_whole_package_and_nothing_else(shipped: Path) -> None:
     assert re.fullmatch(r"asyncpq-[\d.]+-[0-9a-f]{16}\.zip", shipped.name)
 
 
+@pytest.mark.heavy
 def test_made_twice_it_is_the_same(shipped: Path, tmp_path: Path) -> None:
     again = write_zip(tmp_path)
     assert again.name == shipped.name
@@ -99,6 +100,7 @@ def test_it_runs_where_there_is_no_other(python: Path, shipped: Path, file: Path
     assert done.stdout.split() == [f"{shipped}/asyncpq/__init__.pyc", "1000"], done.stderr
 
 
+@pytest.mark.heavy
 def test_byte_code_of_another_python_is_passed_over(python: Path, shipped: Path, file: Path, tmp_path: Path) -> None:
     other = tmp_path / shipped.name
     with zipfile.ZipFile(shipped) as old, zipfile.ZipFile(other, "w") as new:
@@ -112,6 +114,7 @@ def test_byte_code_of_another_python_is_passed_over(python: Path, shipped: Path,
     assert done.stdout.split() == [f"{other}/asyncpq/__init__.py", "1000"], done.stderr
 
 
+@pytest.mark.heavy
 def test_a_driver_that_has_the_zip_ships_the_same(python: Path, shipped: Path, tmp_path: Path) -> None:
     done = _run(python, shipped, _SHIP_AGAIN, tmp_path)
     assert done.returncode == 0, done.stderr

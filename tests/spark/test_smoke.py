@@ -1,4 +1,4 @@
-"""The one test of Spark that `make test` runs: scans, indexes, joins, reads, writes and layouts, once each."""
+"""The one test of Spark that `make test-heavy` runs: scans, indexes, joins, reads, writes and layouts, once each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq-parque
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.heavy
 @pytest.mark.spark
 @pytest.mark.smoke
 @pytest.mark.timeout(300)

@@ -188,6 +188,7 @@ def _create_all(folder: str, name: str) -> None:
     Path(folder, f"won-{name}").write_text(" ".join(map(str, won)))
 
 
+@pytest.mark.heavy
 def test_processes_that_create_at_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     names = ["a", "b"]

@@ -237,6 +237,7 @@ def test_a_limit_that_rises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(good[20:]) > 0.9 * FULL
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("workers", [16, 64, 200])
 @pytest.mark.parametrize(("start", "down_s"), [(0, 3), (3, 3), (0, 12), (3, 30)])
 def test_an_outage_fails_no_read(start: int, down_s: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +271,7 @@ def test_a_limit_of_one_or_two_a_second_fails_no_read(
     assert store.refused < store.served
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("rate", [50.0, 500.0])
 def test_requests_that_wait_for_retry_after_come_back_to_a_rate(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ThrottlingStore(rate=lambda second: rate, burst=rate / 5, retry_after_s=5.0)

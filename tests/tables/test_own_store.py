@@ -359,6 +359,7 @@ def test_the_endpoint_that_pyicebergs_io_follows(monkeypatch: pytest.MonkeyPatch
     assert own.settings.endpoint is None
 
 
+@pytest.mark.heavy
 async def test_pyarrow_follows_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 

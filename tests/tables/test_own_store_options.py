@@ -234,6 +234,7 @@ async def test_two_stores_with_the_same_urls_in_one_session(tmp_path: Path, cach
                 await session.open_dataset("s3://bucket/t/", format="delta")
 
 
+@pytest.mark.heavy
 async def test_stores_of_keys_that_have_rotated_are_closed(tmp_path: Path) -> None:
     """A session lives longer than the keys of the tables that it opens; a table that is held goes on."""
     with ObjectServer.in_thread() as server:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.faults
 IN_PARTS = asyncpq.RequestOptions(whole_segment_bytes=0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["keys", "bounds", "footers", "files"])
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool) -> None:
@@ -50,6 +51,7 @@ async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool)
     assert refused == len(places) if whole else refused > len(places) // 2
 
 
+@pytest.mark.heavy
 async def test_a_damaged_copy_of_the_footer(tmp_path: Path) -> None:
     """The footer itself is never read by this project where there is a copy."""
     path = tmp_path / "segments" / "a.parquet"

@@ -51,6 +51,7 @@ async def test_json(check: Check, tmp_path: Path) -> None:
         await check(make)
 
 
+@pytest.mark.sampled(3)
 @each_check
 @pytest.mark.parametrize("kind", [FolderBackend, JsonBackend])
 async def test_object_server(check: Check, kind: Any) -> None:
@@ -60,6 +61,7 @@ async def test_object_server(check: Check, kind: Any) -> None:
             await check(make)
 
 
+@pytest.mark.sampled(2)
 @each_check
 async def test_localstack(check: Check, localstack: str, bucket: str) -> None:
     options = {"endpoint_url": localstack, "key": "test", "secret": "test"}

@@ -30,6 +30,7 @@ async def test_sqlite(check: Check, tmp_path: Path) -> None:
     await check(lambda: SqlBackend(f"sqlite:///{tmp_path}/index.sqlite"))
 
 
+@pytest.mark.sampled(6)
 @each_check_of_sql
 async def test_postgresql(check: Check, postgres: PostgresServer) -> None:
     name = f"index_{uuid.uuid4().hex[:8]}"

@@ -225,7 +225,7 @@ async def test_a_refresh_takes_in_nothing_that_was_not_committed(tmp_path: Path)
 # -- several at once ------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(4))
 async def test_writers_at_once_are_as_if_one_after_the_other(tmp_path: Path, seed: int) -> None:
     """In the order of their commits; a reader meanwhile sees each of them as a whole or not at all."""
@@ -327,6 +327,7 @@ async def test_a_commit_whose_answer_was_lost_counts_once(tmp_path: Path) -> Non
 # -- what is not listed ---------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("columns", ["same", "others"])
 async def test_overwriting_once_more_with_the_same_files_changes_nothing(tmp_path: Path, columns: str) -> None:
     """As a commit does that is repeated since nobody knows whether it was made."""

@@ -69,6 +69,7 @@ async def test_tokens_are_found_of_as_much_text_as_memory_has_room_for(
     assert max(pending) < 1 << 20
 
 
+@pytest.mark.heavy
 async def test_files_that_are_read_once_are_not_kept(tmp_path: Path) -> None:
     """Their tails would fill the memory cache, and push out what reads use."""
     for number in range(30):

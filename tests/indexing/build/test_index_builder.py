@@ -46,6 +46,7 @@ from tests.lakes import FEW, KINDS, builder, change, rows, write
 from tests.leaks import assert_back_to, held
 
 
+@pytest.mark.heavy
 @given(st.integers(0, 1 << 30))
 @settings(max_examples=examples(1, thorough=50))
 def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
@@ -176,6 +177,7 @@ async def test_a_build_commits_its_progress_by_time(tmp_path: Path, monkeypatch:
         await check_index(index, tmp_path)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
 async def test_builders_that_are_killed(tmp_path: Path, kills: int) -> None:

@@ -23,6 +23,7 @@ def _bytes(number: int) -> bytes:
     return parquet_bytes(rows(number), row_group_size=40)
 
 
+@pytest.mark.heavy
 async def test_two_builders_and_a_compaction(localstack: str, bucket: str) -> None:
     await seed(localstack, bucket, {f"lake/{number}.parquet": _bytes(number) for number in range(8)})
     lake, at = f"s3://{bucket}/lake/", f"s3://{bucket}/index/"

@@ -25,6 +25,7 @@ from tests.indexing.build.index_checks import check_index
 from tests.lakes import KINDS, write
 
 
+@pytest.mark.heavy
 async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
     events: list[Event] = []
     lake = tmp_path / "lake"

@@ -19,6 +19,7 @@ from tests.indexing.build.index_checks import WHOLE_SAMPLE, check_index
 from tests.lakes import FEW, KINDS, write
 
 
+@pytest.mark.heavy
 async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path / f"{number}.parquet", number)

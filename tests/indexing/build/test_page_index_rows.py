@@ -187,6 +187,7 @@ def compare_reads(data: bytes, wheres: list[Any], seed: int, *, footers: bool) -
     asyncio.run(run())
 
 
+@pytest.mark.heavy
 @few
 @given(drawn=tables(), options=writer_options, seed=st.integers(0, 1000), footers=st.booleans())
 def test_rows_are_those_of_an_opened_file(
@@ -199,6 +200,7 @@ def test_rows_are_those_of_an_opened_file(
         compare_reads(data, [col(first).is_valid(), col(first).is_null()], seed, footers=footers)
 
 
+@pytest.mark.heavy
 @few
 @given(file=nested_files(), seed=st.integers(0, 1000), footers=st.booleans())
 def test_nested_rows_are_those_of_an_opened_file(file: NestedFile, seed: int, footers: bool) -> None:

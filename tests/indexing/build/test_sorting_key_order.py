@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def test_the_order_of_keys_is_that_of_their_bytes(keys: list[bytes], data: st.Da
     )
 
 
+@pytest.mark.heavy
 @given(
     seed=st.integers(0, 2**32),
     number=st.sampled_from([4095, 4096, 5000, 33_000, 70_000]),

@@ -64,6 +64,7 @@ def compare(data: bytes, column: str, row: int) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.heavy
 @few
 @given(drawn=tables(), options=writer_options, whole=st.booleans(), row=st.integers(0, 200))
 def test_rows_and_plans_are_those_of_an_opened_file(
@@ -77,6 +78,7 @@ def test_rows_and_plans_are_those_of_an_opened_file(
         compare(options.write(table), table.column_names[0], row % table.num_rows)
 
 
+@pytest.mark.heavy
 @few
 @given(file=nested_files(), whole=st.booleans(), row=st.integers(0, 200))
 def test_nested_rows_and_plans_are_those_of_an_opened_file(file: NestedFile, whole: bool, row: int) -> None:

@@ -126,6 +126,7 @@ def matching(lake: Lake, where: Expression) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.heavy
 @settings(max_examples=settings().max_examples * 2)
 @given(lakes(), st.data())
 def test_answers_hold_all_rows_that_match(lake: Lake, data: st.DataObject) -> None:

@@ -120,6 +120,7 @@ async def test_large_segments_take_a_round_for_keys_and_one_for_files(server: Ob
         assert taken(server) == ["08.parquet range", "08.parquet range", "manifests tail", "segments range"]
 
 
+@pytest.mark.heavy
 async def test_footers_come_piece_by_piece_to_lookups_by_keys(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def asked_of(server: ObjectServer) -> list[str]:
     return sorted(lines)
 
 
+@pytest.mark.heavy
 async def test_the_index_below_a_prefix_is_found_in_the_listing(server: ObjectServer) -> None:
     """It is opened beside the first footer; a lookup asks one listing, and pages. Without it, each file is opened."""
     await below(server)
@@ -222,6 +224,7 @@ async def test_the_index_below_a_prefix_is_found_in_the_listing(server: ObjectSe
         assert asked_of(server) == ["LIST"]
 
 
+@pytest.mark.heavy
 async def test_lookups_in_the_listed_view_open_only_files_that_may_match(server: ObjectServer) -> None:
     server.objects = {name: found for name, found in server.objects.items() if "/lake/" not in name}
     await below(server, 100)
@@ -239,6 +242,7 @@ async def test_lookups_in_the_listed_view_open_only_files_that_may_match(server:
             assert "view='snapshot' would save the listing (1 request" in explained
 
 
+@pytest.mark.heavy
 async def test_the_snapshot_view_lists_nothing(server: ObjectServer) -> None:
     await below(server)
     async with session(server) as s:
@@ -250,6 +254,7 @@ async def test_the_snapshot_view_lists_nothing(server: ObjectServer) -> None:
                 await s.open_dataset(LAKE, view="snapshot", **options)
 
 
+@pytest.mark.heavy
 async def test_a_young_listing_serves_lookups_by_the_index(server: ObjectServer) -> None:
     await below(server)
     async with session(server) as s:
@@ -260,6 +265,7 @@ async def test_a_young_listing_serves_lookups_by_the_index(server: ObjectServer)
         assert asked_of(server) == ["003.parquet"] * 2 + ["03.parquet"] * 2
 
 
+@pytest.mark.heavy
 async def test_bloom_filters_are_asked_of_listed_files(server: ObjectServer) -> None:
     async with session(server) as s:
         await s.build_index(LAKE, [Bloom("user")])

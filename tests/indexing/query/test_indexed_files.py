@@ -74,6 +74,7 @@ def read_table(path: Path) -> pa.Table:
         raise
 
 
+@pytest.mark.heavy
 @settings(max_examples=max(10, settings().max_examples // 4))
 @given(tables(max_rows=60), writer_options, LIMITS, st.data())
 def test_reads_equal_pyarrow(

@@ -358,6 +358,7 @@ BUCKETS = st.sampled_from(
 )
 
 
+@pytest.mark.heavy
 @given(
     case=st.sampled_from(DIRECT),
     options=OPTIONS,

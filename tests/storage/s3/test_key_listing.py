@@ -184,6 +184,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.heavy
 def test_a_prefix_of_many_folders_is_listed_by_folder_at_once_the_next_time() -> None:
     bucket = Bucket([f"p/k={number // 100:03}/{number % 100:02}" for number in range(20_000)], 1000)
     selective = dict[str, int]()
@@ -197,6 +198,7 @@ def test_a_prefix_of_many_folders_is_listed_by_folder_at_once_the_next_time() ->
     assert selective == {}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_requests(shape: str) -> None:
     keys, page_keys, most, rounds = SHAPES[shape]

@@ -151,6 +151,7 @@ class TokenBucket:
         return None
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("status", [503, 429])
 async def test_many_lookups_at_a_store_that_throttles_all_wait_for_their_turn(
     server: ObjectServer, status: int

@@ -114,6 +114,7 @@ async def test_partition_columns_of_one_text(tmp_path: Path) -> None:
     await assert_same(tmp_path / "t")
 
 
+@pytest.mark.heavy
 async def test_appends_overwrites_deletes_and_time_travel(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     chosen = random.Random(7)

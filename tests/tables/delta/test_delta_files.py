@@ -71,6 +71,7 @@ async def test_secrets_of_urls_are_not_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.heavy
 async def test_where_vectors_are_kept(writer: DeltaWriter) -> None:
     first, second = writer.vector_file([1], [70000, 2], prefix="ab")
     absolute = writer.vector_file([5])[0]

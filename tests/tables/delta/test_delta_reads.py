@@ -85,6 +85,7 @@ async def assert_answers(target: Any, whole: pa.Table, *predicates: Expression, 
             assert await dataset.count(where) == expected.num_rows, str(where)
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(6, thorough=60))
 @given(data=st.data(), predicates=predicates(KINDS | PARTITIONS))
 async def test_histories_equal_deltalake(
@@ -128,6 +129,7 @@ def _delta_type(kind: str) -> str:
     }[kind]
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(8, thorough=80))
 @given(data=st.data(), predicates=predicates(KINDS), mode=st.sampled_from(["none", "name"]))
 async def test_vectors_and_mapped_columns(

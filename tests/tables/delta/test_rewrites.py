@@ -41,6 +41,7 @@ PREDICATES: list[Expression] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("rewrite", REWRITES)
 async def test_rewritten_tables(rewrite: str, indexed: bool, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield lake
 
 
+@pytest.mark.heavy
 async def test_types(lake: Lake) -> None:
     lake.sql(
         f"""CREATE TABLE types AS SELECT {SCALARS}, TIMETZ '12:34:56+01' AS ttz, {{'a': 1, 'b': [1, NULL]}} AS st,
@@ -50,6 +51,7 @@ async def test_types_that_files_hold_otherwise(lake: Lake) -> None:
     assert table.to_pylist() == [{"i128": 5.0, "u128": 6.0, "span": b"\3" + bytes(11)}]
 
 
+@pytest.mark.heavy
 async def test_schemas_evolve(lake: Lake) -> None:
     lake.sql(
         "CREATE TABLE t (id INTEGER, name VARCHAR, s STRUCT(a INTEGER, b VARCHAR), f FLOAT, gone INTEGER)",
@@ -72,6 +74,7 @@ async def test_schemas_evolve(lake: Lake) -> None:
     await assert_same(lake, "t", where=col("extra") == 1.5)
 
 
+@pytest.mark.heavy
 async def test_deletes_and_time_travel(lake: Lake) -> None:
     lake.sql("CREATE TABLE t (id INTEGER, v VARCHAR)")
     for begin in (0, 100, 200):
@@ -90,6 +93,7 @@ async def test_deletes_and_time_travel(lake: Lake) -> None:
     await assert_same(lake, "t", where=col("v") == "updated")
 
 
+@pytest.mark.heavy
 async def test_merged_files_hold_rows_of_later_snapshots(lake: Lake) -> None:
     lake.sql("CREATE TABLE t (id INTEGER)")
     for begin in range(0, 50, 10):
@@ -101,6 +105,7 @@ async def test_merged_files_hold_rows_of_later_snapshots(lake: Lake) -> None:
     await assert_same(lake, "t", snapshots=range(first, lake.newest + 1), where=col("id") > 25)
 
 
+@pytest.mark.heavy
 async def test_deletion_vectors(lake: Lake) -> None:
     lake.sql(
         "CREATE TABLE t (id INTEGER)",
@@ -131,6 +136,7 @@ async def test_partitions(lake: Lake) -> None:
         await check_catalog(session, lake.table("t"))
 
 
+@pytest.mark.heavy
 async def test_added_files_are_mapped_by_name(lake: Lake, tmp_path: Path) -> None:
     struct = pa.struct([("p", pa.int32()), ("q", pa.int32())])
     ids = [
@@ -203,6 +209,7 @@ async def test_times_of_added_files_have_the_lake_s_precision(
                 assert sorted(found["id"].to_pylist()) == sorted(wanted.filter(oracle(where))["id"].to_pylist())
 
 
+@pytest.mark.heavy
 async def test_added_files_and_renamed_columns(lake: Lake, tmp_path: Path) -> None:
     nested = pa.struct([("x", pa.int32()), ("y", pa.string())])
     file = pa.table(

@@ -89,6 +89,7 @@ async def check(history: list[tuple[str, int, int]], inline_rows: int, value: in
             await assert_same(lake, "t", snapshots=[snapshot], where=where)
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(2, thorough=100))
 @given(st.lists(steps, min_size=3, max_size=12), st.sampled_from([0, 10]), numbers, st.integers(1, 10))
 def test_histories(history: list[tuple[str, int, int]], inline_rows: int, value: int, back: int) -> None:

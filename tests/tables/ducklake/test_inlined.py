@@ -67,6 +67,7 @@ async def test_types(lake: Lake) -> None:
     await assert_same(lake, "t", where=col("v") == "NULL")
 
 
+@pytest.mark.heavy
 async def test_rows_and_deletes(lake: Lake) -> None:
     lake.sql(
         "CREATE TABLE t (id INTEGER, v VARCHAR, f FLOAT)",
@@ -129,6 +130,7 @@ async def test_nested_values(lake: Lake) -> None:
     await assert_same(lake, "t", where=col("st.b c") == 1.5)
 
 
+@pytest.mark.heavy
 async def test_nested_columns_that_changed(lake: Lake) -> None:
     lake.sql(
         "CREATE TABLE t (id INTEGER, s STRUCT(a INTEGER, b VARCHAR), l STRUCT(x INTEGER)[])",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ texts = st.one_of(
 )
 
 
+@pytest.mark.heavy
 @given(st.lists(st.one_of(st.none(), texts)), st.dictionaries(texts, st.one_of(st.none(), texts)))
 @settings(max_examples=examples(40, thorough=400), deadline=None)
 def test_texts_in_nested_values_are_those_that_duckdb_casts(

@@ -88,6 +88,7 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         yield lake
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -226,7 +226,7 @@ class _History:
         return any(all(_same(row.get(at), value) for at, value in key.items()) for key in delete.keys)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(12))
 async def test_rows_are_those_that_the_spec_leaves(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

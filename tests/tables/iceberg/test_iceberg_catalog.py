@@ -234,7 +234,7 @@ HISTORIES: dict[str, Callable[[Path], Table]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=list(HISTORIES))
 async def test_whole_tables(tmp_path: Path, history: Callable[[Path], Table]) -> None:
     table = history(tmp_path)
@@ -281,6 +281,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Table, p
     return {name: (table, table.scan().to_arrow()) for name, table in made.items()}
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(25, thorough=250))
 @given(st.data())
 async def test_random_predicates(tables: dict[str, tuple[Table, pa.Table]], data: st.DataObject) -> None:

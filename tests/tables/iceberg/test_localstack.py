@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -30,6 +31,7 @@ def _written(endpoint: str, bucket: str, folder: Path) -> Table:
     return table
 
 
+@pytest.mark.heavy
 async def test_on_s3(localstack: str, bucket: str, tmp_path: Path) -> None:
     table = await asyncio.to_thread(_written, localstack, bucket, tmp_path)
     expected = await asyncio.to_thread(lambda: table.scan().to_arrow().sort_by("id"))

@@ -165,7 +165,7 @@ def _predicates(parts: _Parts) -> st.SearchStrategy[Expression]:
     return trees(st.one_of([atoms(name, kind, own=st.sampled_from(values)) for name, kind, values in columns]))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("specs", _SPECS.values(), ids=list(_SPECS))
 @settings(max_examples=examples(12, thorough=250))
 @given(data=st.data())
@@ -243,6 +243,7 @@ def test_bounds_of_doubles(low: bytes | None, high: bytes, expected: tuple[float
     assert bounds.null_count is None  # more nulls than rows say nothing
 
 
+@pytest.mark.heavy
 async def test_files_of_a_large_table_are_few_objects_that_the_garbage_collector_walks_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,7 +137,7 @@ def _check(source: PrimitiveType, transform: Transform[Any, Any], partition: Any
         assert partitions.keeps_manifest(manifest, spec), where
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @settings(max_examples=examples(40, thorough=3000))
 @given(value=_integers(32), literals=st.lists(_integers(32), min_size=2, max_size=3), width=_WIDTHS)
 @example(value=-(2**31), literals=[0, -(2**31)], width=10)
@@ -148,7 +148,7 @@ def test_truncated_ints(value: int, literals: list[int], width: int) -> None:
             _check(source, TruncateTransform(width), partition, _predicates(value, [*literals, value]))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.heavy
 @settings(max_examples=examples(40, thorough=3000))
 @given(value=_integers(64), literals=st.lists(_integers(64), min_size=2, max_size=3), width=_WIDTHS)
 @example(value=-(2**63), literals=[0, -(2**63)], width=10)
@@ -230,6 +230,7 @@ _WRITTEN: dict[str, tuple[pa.DataType, list[Any], list[Any], list[Transform[Any,
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", list(_WRITTEN))
 async def test_equal_to_pyarrow(tmp_path: Path, name: str) -> None:
     """On tables whose partition values pyiceberg computes, in Rust."""
@@ -286,6 +287,7 @@ _CLICKHOUSE: dict[str, tuple[pa.DataType, Transform[Any, Any], list[Any], list[i
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 async def test_zeros_of_partitions_are_what_the_files_have(tmp_path: Path, kind: pa.DataType) -> None:
     """Trino 483 gives infinity the partition 0.0, and -0.0 as well."""
@@ -359,6 +361,7 @@ async def test_an_unknown_transform_rules_out_nothing(tmp_path: Path) -> None:
             assert await dataset.count(where) == rows.filter(oracle(where)).num_rows
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
 @pytest.mark.parametrize("in_files", [True, False], ids=["in files", "in partitions alone"])
 async def test_partitions_before_year_1_and_after_9999(tmp_path: Path, kind: pa.DataType, in_files: bool) -> None:
