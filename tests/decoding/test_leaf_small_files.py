@@ -71,16 +71,17 @@ def test_files_without_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "dictionary"),
     [
-        lambda: pa.array([None] * 100, pa.binary(100_000)),  # nulls take room, too
-        lambda: pa.array(["x" * 10_000] * 1000),  # one value of a dictionary for each row
-        lambda: pa.array(["x" * 2_000_000]),
+        (lambda: pa.array([None] * 100, pa.binary(100_000)), True),  # nulls take room, too
+        (lambda: pa.array(["x" * 10_000] * 1000), True),  # one value of a dictionary for each row
+        (lambda: pa.array(["x" * 2_000_000]), False),
     ],
     ids=["nulls of fixed size", "dictionary", "page"],
 )
-def test_what_decodes_to_much_is_not_decoded(values: Callable[[], pa.Array]) -> None:
-    assert decoded([small_file(pa.table({"x": values()}), compression="zstd")], 1 << 40) is None
+def test_what_decodes_to_much_is_not_decoded(values: Callable[[], pa.Array], dictionary: bool) -> None:
+    file = small_file(pa.table({"x": values()}), compression="zstd", use_dictionary=dictionary)
+    assert decoded([file], 1 << 40) is None
 
 
 def test_the_bytes_of_all_files_are_bounded() -> None:

@@ -22,6 +22,8 @@ from asyncpq.errors import ObjectChangedError
 from asyncpq.indexing import Bounds, Keys
 from examples import dask_door
 
+pytestmark = pytest.mark.heavy  # starts a cluster of processes
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
