@@ -224,6 +224,7 @@ async def test_a_key_of_another_type_is_a_miss(server: ValkeyServer, options: Sh
     await cache.close()
 
 
+@pytest.mark.heavy  # the server writes 600 MB
 async def test_a_huge_entry_is_not_pulled_in(server: ValkeyServer, options: SharedCacheOptions) -> None:
     async with TcpProxy(server.port) as proxy:
         url = server.url.replace(str(server.port), str(proxy.port))

@@ -244,7 +244,11 @@ def indexed_pages(data: bytes) -> Iterator[tuple[Leaf, int, int]]:
                 yield leaf, group.first_row + start, group.first_row + stop
 
 
-HAVE_PAGES = [name for name in READABLE_FILES if next(indexed_pages(path_of(name).read_bytes()), None) is not None]
+HAVE_PAGES = [
+    pytest.param(name, marks=pytest.mark.heavy if "tiny_pages" in name else ())
+    for name in READABLE_FILES
+    if next(indexed_pages(path_of(name).read_bytes()), None) is not None
+]
 
 
 @pytest.mark.sampled(2)
