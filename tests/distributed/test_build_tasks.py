@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import pickle
 import time
@@ -29,13 +28,6 @@ from tests.lakes import write
 from tests.spark.index_lakes import content, open_index, write_lake
 
 KINDS: list[Any] = [Bounds("id"), Keys("id"), Text("name"), Footers()]
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[ProcessPoolExecutor]:
-    """Processes that know nothing of this one."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        yield pool
 
 
 @pytest.fixture(autouse=True)
@@ -206,7 +198,6 @@ async def test_a_process_that_ends_is_said() -> None:
             await run(Dies())
 
 
-@pytest.mark.heavy
 async def test_a_cancelled_block_does_not_wait_for_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_tasks, "_GRACE_S", 0.1)
     with pytest.raises(TimeoutError):

@@ -391,7 +391,6 @@ def test_what_cannot_be_shipped() -> None:
     assert not can_ship(lake(view=View.TABLE), [_file(0)])
 
 
-@pytest.mark.heavy
 def test_estimates_from_a_sample() -> None:
     found = replace(
         _found([_file(number) for number in range(40)]), total=50, sampled=8, matched=2, matched_bytes=16, open_s=0.001

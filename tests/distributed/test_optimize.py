@@ -226,7 +226,6 @@ async def test_a_source_without_rows(tmp_path: Path, lake: str) -> None:
         assert (await (await session.open_dataset(f"{tmp_path}/fast/")).read()).num_rows == result.rows == 0
 
 
-@pytest.mark.heavy
 async def test_an_unknown_option_is_named_with_the_nearest(tmp_path: Path, lake: str) -> None:
     async with asyncpq.Session() as session:
         with pytest.raises(InvalidOptionError, match="no argument zorder") as caught:

@@ -231,7 +231,6 @@ async def test_a_url_is_no_open_dataset() -> None:
     assert "open_dataset" in caught.value.hint
 
 
-@pytest.mark.heavy
 async def test_many_tasks_are_made_fewer_and_larger(server: ObjectServer, workers: ProcessPoolExecutor) -> None:
     async with asyncpq.Session(server.storage_options) as session:
         dataset = await session.open_dataset("s3://bucket/lake/")
