@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import asyncpq.serve
 from asyncpq.cli.commands import app, load_command
 
 
@@ -24,6 +25,7 @@ def test_it_needs_a_configuration_or_the_demo(arguments: list[str]) -> None:
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncpq, "serve", None)  # the import below sets it, and later tests need what was there
     for name in [name for name in sys.modules if name.startswith("asyncpq.serve")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "starlette", None)

@@ -101,7 +101,7 @@ async def test_a_slot_is_free_when_its_work_has_ended(texts: str, monkeypatch: p
 
     monkeypatch.setattr(BoundRequest, "count", count)
     monkeypatch.setattr(app, "GRACE_S", 0.05)
-    async with client_of(parse_configuration(greedy_settings(texts, 0.2))) as client:
+    async with client_of(parse_configuration(greedy_settings(texts, 1.5))) as client:  # enough to begin
         problem(await client.get("/v1/trips/count", headers=bearer(GREEDY)), 504)
         assert begun.is_set()
         slots = service_of(client)._slots
