@@ -162,6 +162,7 @@ def test_the_search_sees_what_a_door_takes(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.heavy
 def test_the_seam_is_small_and_explained() -> None:
     names: list[str] = []
     for path in _modules("engine"):

@@ -113,7 +113,7 @@ class Folder(RuleBasedStateMachine):
 Folder.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
-TestFolder = Folder.TestCase
+TestFolder = pytest.mark.heavy(Folder.TestCase)
 
 
 def test_a_folder_that_has_far_too_much_is_trimmed_by_many_writes(

@@ -62,6 +62,7 @@ def test_it_fits_the_terminal(bad: Path, width: int) -> None:
     assert max(map(len, lines[1:])) <= width  # so does the url
 
 
+@pytest.mark.heavy
 def test_the_document(bad: Path) -> None:
     document = json.loads(run(bad, "--column", "user", "--format", "json").stdout)
     msgspec.convert(document, Lint, strict=True)

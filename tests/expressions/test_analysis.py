@@ -90,6 +90,7 @@ def results(expr: Expression, columns: dict[str, pa.Array]) -> list[bool | None]
     return found
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(200, thorough=1000))
 @given(st.data(), KINDS)
 def test_sets_hold_the_values_with_that_result_and_exact_ones_no_others(data: st.DataObject, kind: str) -> None:

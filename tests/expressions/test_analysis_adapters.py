@@ -230,6 +230,7 @@ def test_ngrams(data: st.DataObject, kind: str, n: int) -> None:
 # -- catalogs and engines with rules of their own -----------------------------------------------------
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(80, thorough=1000))
 @given(cases())
 def test_iceberg_partitions(case: tuple[str, list[Any], Expression]) -> None:
@@ -331,6 +332,7 @@ def _atom_by_spark(atom: Atom, value: Any) -> bool | None:
     return by_op[atom.op]
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(150, thorough=1000))
 @given(spark_cases())
 def test_spark_conditions(case: tuple[str, Expression]) -> None:

@@ -283,6 +283,7 @@ def compiled(
     return [row for row, result in enumerate(mask.to_pylist()) if result], found.engine_atoms
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(120, thorough=1000))
 @given(cases() | near_cases() | near_cases())
 def test_matching_rows_are_in_the_ranges(case: tuple[dict[str, str], dict[str, list[Any]], Expression]) -> None:

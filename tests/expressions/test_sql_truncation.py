@@ -49,6 +49,7 @@ async def differences(path: Path, texts: list[str]) -> list[str]:
     return wrong
 
 
+@pytest.mark.heavy
 async def test_timestamps(tmp_path: Path) -> None:
     pq.write_table(pa.table({"ts": pa.array(MOMENTS, pa.timestamp("us"))}), tmp_path / "a.parquet")
     literals = [f"TIMESTAMP '{moment}'" for moment in (*BEGINNINGS[:2], MOMENTS[18], BEGINNINGS[-1])]

@@ -62,6 +62,7 @@ def test_words(text: str, found: list[str]) -> None:
     assert tokens(text) == found
 
 
+@pytest.mark.heavy
 def test_version_1_never_changes() -> None:
     """What every character is, between letters and before marks; changed rules are another version."""
     assert (TOKENIZER, TOKENIZER_VERSION) == ("words", 1)

@@ -253,7 +253,7 @@ def run(made: Made, backend: str, data: st.DataObject, valkey: ValkeyServer | No
         Path(f"{root}-index.sqlite").unlink(missing_ok=True)
 
 
-@pytest.mark.heavy
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", PLACES)
 @settings(max_examples=max(5, settings().max_examples // 4))

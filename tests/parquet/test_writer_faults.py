@@ -58,7 +58,7 @@ def predicates_of(name: str, column: pa.ChunkedArray, *, values: int = 5) -> Ite
 # -- files of such writers --------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", FILES)
 def test_rows_of_their_files(name: str) -> None:
     data = (FOLDER / name).read_bytes()

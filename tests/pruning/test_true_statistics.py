@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +91,6 @@ def _weaken(draw: st.DrawFn, file: EditedFile, at: int, group: int, *, text: boo
             file.set_offset_index(None, at, group)
 
 
-@pytest.mark.heavy
 @settings(max_examples=examples(60, thorough=500))
 @given(
     files(),

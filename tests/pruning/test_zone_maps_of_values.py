@@ -82,7 +82,6 @@ def known_zones(draw: st.DrawFn) -> tuple[str, list[list[Any]], Zones]:
     return kind, zones, made
 
 
-@pytest.mark.heavy
 @settings(max_examples=examples(300, thorough=2000))
 @given(known_zones(), st.data())
 def test_zones(case: tuple[str, list[list[Any]], Zones], data: st.DataObject) -> None:

@@ -349,7 +349,7 @@ class _Commits(FolderReader):
         ([(1 << 20) + 1] * 4, False),
         ([1 << 17] * 33, False),
         ([(4 << 20) + 1], False),
-        ([64 << 20] * 64, False),
+        pytest.param([64 << 20] * 64, False, marks=pytest.mark.heavy),
     ],
 )
 async def test_commits_are_bounded_together(lengths: list[int], fits: bool) -> None:
