@@ -255,6 +255,14 @@ FAULTS: Final[tuple[WriterFault, ...]] = (
         "PARQUET-1217, StarRocks/starrocks#78329, apache/doris#67573",
         before=(1, 10, 0),
     ),
+    # Each page's bounds are NaN if its first value is, and such a page does not count in those of its chunk.
+    WriterFault(
+        "parquet-mr",
+        Affected.FLOATS,
+        _BOUNDS,
+        "PARQUET-1246, our trials of parquet-mr 1.6 to 1.9 with NaN",
+        before=(1, 10, 0),
+    ),
     WriterFault("parquet-mr", Affected.DELTA_BYTE_ARRAYS, {Claim.PAGE_INDEPENDENCE}, "PARQUET-246", before=(1, 8, 0)),
     WriterFault("parquet-mr", Affected.ALL, {Claim.CHUNK_SIZES}, "PARQUET-816", before=(1, 2, 9)),
     # parquet-cpp, and Arrow C++: pyarrow 0.x to 3 call themselves parquet-cpp 1.5.1-SNAPSHOT

@@ -105,6 +105,7 @@ async def test_datasets_and_indexes_of_their_files(name: str, tmp_path: Path) ->
         ("pyarrow_10.0.1.parquet", col("category") == "gamma", "apache/arrow#15042"),
         ("polars_2.0.0.parquet", col("ratio") < 0.0, "Polars 0.20 to 2.0 with NaN"),
         ("polars_1.38.1.parquet", col("word").is_null(), "pola-rs/polars#29321"),
+        ("parquet-mr_1.8.3.parquet", col("ratio") > 490.0, "PARQUET-1246"),
     ],
 )
 def test_explain_names_the_source(name: str, where: Expression, source: str) -> None:
