@@ -147,6 +147,7 @@ class Affected(enum.Enum):
     ALL = "all columns"
     FLOATS = "floats"
     UNSIGNED = "unsigned integers"
+    BOOLEANS = "booleans"
     DECIMALS = "decimals"
     BYTE_DECIMALS = "decimals in byte arrays of either kind"
     VARIABLE_DECIMALS = "decimals in BYTE_ARRAY"
@@ -178,6 +179,7 @@ _BY_LEAF: Final[Mapping[Affected, Callable[[Leaf], bool]]] = {
     Affected.ALL: lambda leaf: True,
     Affected.FLOATS: _is_float,
     Affected.UNSIGNED: _is_unsigned,
+    Affected.BOOLEANS: lambda leaf: leaf.physical_type is PhysicalType.BOOLEAN,
     Affected.DECIMALS: _is_decimal,
     Affected.BYTE_DECIMALS: lambda leaf: _is_decimal(leaf) and leaf.physical_type in _FIXED_OR_VARIABLE,
     Affected.VARIABLE_DECIMALS: lambda leaf: _is_decimal(leaf) and leaf.physical_type is PhysicalType.BYTE_ARRAY,
@@ -307,6 +309,8 @@ FAULTS: Final[tuple[WriterFault, ...]] = (
         "parquet-go", Affected.FLOATS, _BOUNDS, "our trials of xitongsys/parquet-go 1.6 with NaN", before=(1, 0, 0)
     ),
     WriterFault("parquet-go", Affected.UNSIGNED, _BOUNDS, "apache/arrow-go#209, apache/arrow#46391", before=(18, 1, 0)),
+    # Of bounds that differ, the least is written as the greatest.
+    WriterFault("parquet-go", Affected.BOOLEANS, _BOUNDS, "apache/arrow#34492", before=(12, 0, 0)),
     WriterFault(
         "parquet-go",
         Affected.ALL,

@@ -138,6 +138,7 @@ COLUMNS: dict[Affected, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     Affected.ALL: (pa.int64(), st.integers(-50, 50)),
     Affected.FLOATS: (pa.float64(), st.sampled_from([-2.5, 0.0, 1.5, 7.0, math.nan])),
     Affected.UNSIGNED: (pa.uint32(), st.sampled_from([0, 3, 70, 2**31 + 5, 2**32 - 1])),
+    Affected.BOOLEANS: (pa.bool_(), st.booleans()),
     Affected.DECIMALS: (pa.decimal128(20, 2), _DECIMALS),
     Affected.BYTE_DECIMALS: (pa.decimal128(20, 2), _DECIMALS),
     Affected.VARIABLE_DECIMALS: (pa.binary(), st.integers(-100, 100).map(lambda n: n.to_bytes(2, signed=True))),
@@ -312,6 +313,7 @@ def test_good_writers_are_believed(columns: Affected) -> None:
         Affected.ALL: [1, 2, 3],
         Affected.FLOATS: [-2.5, 1.5, 7.0],
         Affected.UNSIGNED: [3, 70, 2**32 - 1],
+        Affected.BOOLEANS: [False, True],
         Affected.FIXED_LENGTH: [b"aa", b"bb", b"cc"],
         Affected.DECIMALS: [Decimal("-1.00"), Decimal("2.00"), Decimal("3.00")],
         Affected.BYTE_DECIMALS: [Decimal("-1.00"), Decimal("2.00"), Decimal("3.00")],
@@ -361,7 +363,7 @@ def test_releases_of_a_fault(fault: WriterFault) -> None:
     ],
 )
 def test_todays_writers_are_believed(created_by: str) -> None:
-    table = pa.table({"i": [1], "s": ["a"], "f": [1.0], "d": pa.array([Decimal(1)], pa.decimal128(20, 0))})
+    table = pa.table({"i": [1], "b": [True], "s": ["a"], "f": [1.0], "d": pa.array([Decimal(1)], pa.decimal128(20, 0))})
     leaves = parquet_files.metadata_of(EditedFile.of(table).data()).schema.leaves
     faults = WriterFaults(created_by)
     for claim in (Claim.BOUNDS, Claim.NULL_COUNTS, Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.BLOOM_FILTERS):
