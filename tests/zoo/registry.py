@@ -198,7 +198,7 @@ def _wasm(version: str) -> Writer:
 
 
 _NATIVE = (
-    *(_java(version) for version in ["1.8.3", "1.10.1", "1.11.1", "1.12.3", "1.13.1", "1.15.2", "1.18.1"]),
+    *(_java(version) for version in ["1.8.3", "1.9.0", "1.10.1", "1.11.1", "1.12.3", "1.13.1", "1.15.2", "1.18.1"]),
     *(_java(version, "parquet-protobuf", "java-protobuf", "ParquetProtobuf") for version in ("1.15.2", "1.17.0")),
     _spark("3.9", "3.3.4"),
     _spark("3.11", "3.5.9"),
