@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Examples decode files, so a wall-clock deadline would only measure the machine.
 _slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
-_EXAMPLES = 12  # of each property; `make test-all` takes 500
+_EXAMPLES = 12  # of each property; `make test-all` takes 100
 settings.register_profile("dev", deadline=None, suppress_health_check=_slow_is_fine, max_examples=_EXAMPLES)
 # Derandomised: a red build is about the change, not about luck. New examples are found by developers and
 # by `make test-all`.
@@ -43,7 +43,7 @@ settings.register_profile(
     print_blob=True,
 )
 settings.register_profile(
-    "thorough", deadline=None, suppress_health_check=_slow_is_fine, max_examples=500, print_blob=True
+    "thorough", deadline=None, suppress_health_check=_slow_is_fine, max_examples=100, print_blob=True
 )
 settings.load_profile(os.environ.get("ASYNCPQ_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
