@@ -296,7 +296,7 @@ def model(expr: Expression, row: Mapping[str, Any]) -> bool | None:
             keys = [value for value in values if value is not None and value == value]
             if row[column] is None:
                 return None if keys else False
-            return any(_compare("==", row[column], key) for key in keys)
+            return True in [_compare("==", row[column], key) for key in keys]  # each must compare, as in an OR
         case IsNull(column, nan_is_null):
             return row[column] is None or (nan_is_null and row[column] != row[column])
         case StartsWith(column, prefix):

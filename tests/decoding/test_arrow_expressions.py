@@ -31,6 +31,7 @@ from asyncpq.expressions import (
     Expression,
     In,
     IsNull,
+    KeyIn,
     Like,
     Not,
     Or,
@@ -102,6 +103,17 @@ def test_other_literals_are_the_same_or_refused(kind: str, data: st.DataObject) 
         except TypeError:
             return
         assert model(translated, {"c0": value}) == expected
+
+
+@pytest.mark.parametrize("keys", [(1.0, True), (True, 1.0)])
+async def test_a_key_of_another_type_is_refused_wherever_it_stands(keys: tuple[float, ...], tmp_path: Path) -> None:
+    """By a read, and by the model of it that the properties compare with."""
+    pq.write_table(pa.table({"c0": pa.array([1], pa.int8())}), tmp_path / "a.parquet")
+    async with asyncpq.open_file(tmp_path / "a.parquet") as file:
+        with pytest.raises(PredicateTypeError):
+            await file.read(where=KeyIn("c0", keys))
+    with pytest.raises(TypeError):
+        model(KeyIn("c0", keys), {"c0": 1})
 
 
 @pytest.mark.parametrize(
