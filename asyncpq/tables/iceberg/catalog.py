@@ -53,7 +53,7 @@ from asyncpq.tables.iceberg.manifests import (
     decode_manifest_list,
     store_url,
 )
-from asyncpq.tables.iceberg.metadata import decode_table_metadata, newest_metadata
+from asyncpq.tables.iceberg.metadata import SetAside, decode_table_metadata, newest_metadata
 from asyncpq.tables.iceberg.schema import (
     column_bounds,
     partition_value,
@@ -124,7 +124,7 @@ class IcebergCatalog:
         self._ref = ref
         self._as_of = as_of
         # with the url of its file, which never changes, and the types that pyiceberg does not know, by field id
-        self._metadata: tuple[str, TableMetadata, Mapping[int, str]] | None = None
+        self._metadata: tuple[str, TableMetadata, SetAside] | None = None
         self._entries: LRUCache[str, tuple[ManifestFileEntry, ...]] = LRUCache(
             _CACHED_ENTRIES, lambda entries: len(entries) + 1
         )
@@ -156,7 +156,7 @@ class IcebergCatalog:
             InvalidOptionError: the snapshot does not exist.
             UnsupportedFeatureError: the table has a feature that asyncpq does not support.
         """
-        metadata, foreign = await self._load(reader)
+        metadata, set_aside = await self._load(reader)
         table = self._table
         name = safe_url(metadata.location) if isinstance(table, str) else ".".join(table.name())
         name = f"Iceberg table {name}"
@@ -174,11 +174,13 @@ class IcebergCatalog:
         others = [other for other in metadata.schemas if other.schema_id != schema.schema_id]
         return IcebergSnapshot(
             description=f"{name}, {'no snapshot' if snapshot is None else f'snapshot {snapshot.snapshot_id}'}",
-            fields=table_fields(schema, mapping, name, foreign),
+            fields=table_fields(schema, mapping, name, *set_aside),
             name=name,
             schema=schema,
             untrusted=untrusted_fields(metadata.schemas, mapping),
-            keys=KeyColumns([schema, *sorted(others, key=lambda other: -other.schema_id)], mapping, name),
+            keys=KeyColumns(
+                [schema, *sorted(others, key=lambda other: -other.schema_id)], mapping, name, set_aside.defaults
+            ),
             specs=metadata.specs(),
             store=TableStore.of(name, store_url(own)),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
@@ -186,10 +188,10 @@ class IcebergCatalog:
             entries=self._entries,
         )
 
-    async def _load(self, reader: CatalogReader) -> tuple[TableMetadata, Mapping[int, str]]:
-        """Return the table's metadata, and the types in it that pyiceberg does not know, by field id."""
+    async def _load(self, reader: CatalogReader) -> tuple[TableMetadata, SetAside]:
+        """Return the table's metadata, and the parts of its schemas that pyiceberg does not decode."""
         if not isinstance(self._table, str):
-            return self._table.metadata, {}
+            return self._table.metadata, SetAside({}, {})
         if self._table.endswith(ICEBERG_METADATA):
             return await self._decoded(self._table, reader)
         url = await newest_metadata(self._table, reader)
@@ -212,7 +214,7 @@ class IcebergCatalog:
             )
             return await self._decoded(url, reader)
 
-    async def _decoded(self, url: str, reader: CatalogReader) -> tuple[TableMetadata, Mapping[int, str]]:
+    async def _decoded(self, url: str, reader: CatalogReader) -> tuple[TableMetadata, SetAside]:
         known = self._metadata
         if known is None or known[0] != url:
             data = await reader.read_bytes(url)

@@ -251,11 +251,17 @@ class KeyColumns:
     the newest schema that contains it.
     """
 
-    def __init__(self, schemas: Sequence[Schema], mapping: NameMapping | None, table: str) -> None:
-        """Keep all ``schemas`` of the table: first the schema that is read, then the others from new to old."""
+    def __init__(
+        self, schemas: Sequence[Schema], mapping: NameMapping | None, table: str, defaults: Mapping[int, Any]
+    ) -> None:
+        """Keep all ``schemas`` of the table: first the schema that is read, then the others from new to old.
+
+        ``defaults``: initial defaults that the schemas lack, as in JSON, by field id.
+        """
         self._schemas = schemas
         self._mapping = mapping
         self._table = table
+        self._defaults = defaults
         self._fields: dict[tuple[int, ...], tuple[TableField, ...]] = {}
 
     def fields_of(self, field_ids: tuple[int, ...]) -> tuple[TableField, ...]:
@@ -267,7 +273,9 @@ class KeyColumns:
                     f"{self._table} has equality deletes by unknown fields: no schema of it has the ids {missing}"
                 )
             selected = _selected([schema.fields for schema in self._schemas], frozenset(field_ids))
-            self._fields[field_ids] = table_fields(Schema(*selected), self._mapping, self._table)
+            self._fields[field_ids] = table_fields(
+                Schema(*selected), self._mapping, self._table, defaults=self._defaults
+            )
         return self._fields[field_ids]
 
     @cached_property

@@ -5,8 +5,9 @@ Tables of Hadoop's kind number their files ``v1.metadata.json`` and name the las
 may lag behind. Catalogs write ``00001-<uuid>.metadata.json``. The highest number is the newest commit. If two files
 have the highest number, two commits raced, and only the catalog knows which one won.
 
-pyiceberg refuses a whole table for a type that it does not know. Such types are set aside before it decodes the file,
-so that the table's other columns can be read.
+pyiceberg refuses a whole table for a type that it does not know, and for a default that it cannot decode, such as those
+of timestamps with nanoseconds. Such types and all defaults are set aside before it decodes the file, so that the
+table's other columns can be read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.table.metadata import TableMetadata
@@ -49,6 +50,13 @@ _PARTS = {"list": (("element", "element-id"),), "map": (("key", "key-id"), ("val
 _FILE_NAME: Final = re.compile(r"(v?)(\d{1,18})(-[^/]+)?(?:(?:\.gz)?\.metadata\.json|\.metadata\.json\.gz)")
 _HINT: Final = "version-hint.text"
 _HINT_BYTES: Final = 64 << 10  # of a number or a name
+
+
+class SetAside(NamedTuple):
+    """Parts of a table's schemas that pyiceberg does not decode, by the ids of their fields."""
+
+    types: Mapping[int, str]  # names of types that pyiceberg does not know
+    defaults: Mapping[int, Any]  # initial defaults, as in JSON
 
 
 async def newest_metadata(folder: str, reader: CatalogReader, empty: frozenset[str] = frozenset()) -> str:
@@ -98,11 +106,11 @@ async def _hinted(below: str, names: list[str], reader: CatalogReader) -> str | 
     return next((name for name in wanted if name in names and name.endswith(ICEBERG_METADATA)), None)
 
 
-def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> tuple[TableMetadata, Mapping[int, str]]:
+def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> tuple[TableMetadata, SetAside]:
     """Decode a metadata file, which is gzipped if its name says so.
 
-    Return it with the names of types that pyiceberg does not know, by the ids of their fields, which have the type
-    ``unknown`` in the metadata.
+    Return it with the parts of its schemas that are set aside. Fields of types that pyiceberg does not know have the
+    type ``unknown`` in the metadata, and no field has a default.
     """
     try:
         with located(url=safe_url(url)):
@@ -112,7 +120,7 @@ def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> tuple[
             schemas = document.get("schemas") or [document["schema"]]
             if isinstance(document.get("schema"), dict):  # format 1 may have both
                 schemas = [*schemas, document["schema"]]
-            foreign = _set_aside(schemas)
+            set_aside, is_changed = _set_aside(schemas)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise CorruptFileError(
             f"the file is not the metadata of an Iceberg table: {short_text(error)}", url=safe_url(url)
@@ -122,7 +130,7 @@ def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> tuple[
             f"asyncpq does not support Iceberg format version {str(version)[:_CHARACTERS_SHOWN]}", url=safe_url(url)
         )
     try:
-        metadata = FromByteStream.table_metadata(io.BytesIO(json.dumps(document).encode() if foreign else text))
+        metadata = FromByteStream.table_metadata(io.BytesIO(json.dumps(document).encode() if is_changed else text))
     except Exception as error:
         raise CorruptFileError(f"pyiceberg cannot read the metadata: {short_text(error)}", url=safe_url(url)) from error
     for part in (part for spec in metadata.partition_specs for part in spec.fields):
@@ -133,28 +141,37 @@ def decode_table_metadata(data: bytes, url: str, limits: LimitOptions) -> tuple[
             raise CorruptFileError(
                 f"the table is partitioned by {part.transform}, which is impossible", url=safe_url(url)
             )
-    return metadata, foreign
+    return metadata, set_aside
 
 
-def _set_aside(schemas: list[dict[str, Any]]) -> dict[int, str]:
-    """Replace the types in ``schemas`` that pyiceberg does not know by ``unknown``; return their names by field id."""
+def _set_aside(schemas: list[dict[str, Any]]) -> tuple[SetAside, bool]:
+    """Replace the types in ``schemas`` that pyiceberg does not know by ``unknown``, and remove all defaults.
+
+    Return what was replaced or removed and is read, and whether ``schemas`` were changed.
+    """
     foreign: dict[int, str] = {}
-    # a dict, the key of a type in it, and the id of the field with that type
-    parts: list[tuple[dict[str, Any], str, Any]] = [
-        (field, "type", field["id"]) for schema in schemas for field in schema["fields"]
-    ]
-    while parts:
+    defaults: dict[int, Any] = {}
+    is_changed = False
+    fields = [field for schema in schemas for field in schema["fields"]]
+    parts: list[tuple[dict[str, Any], str, Any]] = []  # a dict, the key of a type in it, and the id of the type's field
+    while fields or parts:
+        if fields:
+            field = fields.pop()
+            is_changed |= field.pop("write-default", None) is not None
+            if (default := field.pop("initial-default", None)) is not None:
+                defaults[int(field["id"])] = default
+            parts.append((field, "type", field["id"]))
         parent, key, field_id = parts.pop()
         column_type = parent[key]
         if not isinstance(column_type, str):
             name = column_type["type"]
             if name == "struct":
-                parts += [(field, "type", field["id"]) for field in column_type["fields"]]
+                fields += column_type["fields"]
             parts += [(column_type, part, column_type[part_id]) for part, part_id in _PARTS.get(name, ())]
         elif _KNOWN.fullmatch(column_type) is None:
             foreign[int(field_id)] = column_type[:_CHARACTERS_SHOWN]
             parent[key] = "unknown"
-    return foreign
+    return SetAside(foreign, defaults), is_changed or bool(foreign or defaults)
 
 
 def _parameter(transform: BucketTransform[Any] | TruncateTransform[Any]) -> int:

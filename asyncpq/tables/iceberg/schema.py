@@ -45,7 +45,10 @@ def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
     if value is None:
         return None
     if isinstance(iceberg_type, (types.TimestampNanoType, types.TimestamptzNanoType)):
-        return Timestamp(int(value), "UTC" if isinstance(iceberg_type, types.TimestamptzNanoType) else None)
+        zone = "UTC" if isinstance(iceberg_type, types.TimestamptzNanoType) else None
+        if isinstance(value, str):  # in JSON
+            value = pa.scalar(value).cast(pa.timestamp("ns", zone)).value
+        return Timestamp(int(value), zone)
     literal: Scalar = from_json(iceberg_type, value)
     return literal
 
@@ -150,7 +153,11 @@ def _bound(iceberg_type: types.IcebergType, bounds: Mapping[int, bytes], field_i
 
 
 def table_fields(
-    schema: Schema, mapping: NameMapping | None, table: str, foreign: Mapping[int, str] = MappingProxyType({})
+    schema: Schema,
+    mapping: NameMapping | None,
+    table: str,
+    foreign: Mapping[int, str] = MappingProxyType({}),
+    defaults: Mapping[int, Any] = MappingProxyType({}),
 ) -> tuple[TableField, ...]:
     """Convert the columns of ``schema`` to table fields. Columns of types that asyncpq does not read are unreadable.
 
@@ -159,9 +166,10 @@ def table_fields(
         mapping: column names in files without field ids; None: such files are refused.
         table: the table's name, for errors.
         foreign: types that pyiceberg does not know, by the ids of their fields.
+        defaults: initial defaults that ``schema`` lacks, as in JSON, by the ids of their fields.
     """
     names = None if mapping is None else _by_id(mapping.root)
-    return tuple(_field(field, field.name, names, table, foreign) for field in schema.fields)
+    return tuple(_field(field, field.name, names, table, foreign, defaults) for field in schema.fields)
 
 
 def untrusted_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
@@ -196,10 +204,12 @@ def _field(
     names: Mapping[int, tuple[str, ...]] | None,
     table: str,
     foreign: Mapping[int, str],
+    defaults: Mapping[int, Any],
 ) -> TableField:
     """Convert a column, or a part of one at the dotted ``path``."""
     iceberg_type = field.field_type
     own_names = () if names is None else names.get(field.field_id) or _NO_NAME
+    initial_default = defaults.get(field.field_id, field.initial_default)
     unreadable: AsyncpqError | None = None
     default = None
     parts: tuple[types.NestedField, ...] = ()
@@ -209,10 +219,12 @@ def _field(
         parts = (iceberg_type.element_field,)
     elif isinstance(iceberg_type, types.MapType):
         parts = (iceberg_type.key_field, iceberg_type.value_field)
-    children = tuple(_field(part, f"{path}.{part.name}", names, table, foreign) for part in parts)
+    children = tuple(_field(part, f"{path}.{part.name}", names, table, foreign, defaults) for part in parts)
     type_name = foreign.get(field.field_id, str(iceberg_type))
     if type_name == "variant":
         arrow_type, children = VARIANT_TYPE, VARIANT_PARTS
+        if initial_default is not None:
+            unreadable = _no_default(initial_default, path, table)
     elif field.field_id in foreign or isinstance(iceberg_type, _REFUSED):
         arrow_type = pa.binary() if isinstance(iceberg_type, _REFUSED) else pa.null()
         unreadable = UnsupportedFeatureError(
@@ -221,7 +233,7 @@ def _field(
     else:
         arrow_type = _arrow_type(iceberg_type, children, path, table)
         try:
-            default = _default(field, table)
+            default = _default(field, initial_default, table)
         except UnsupportedFeatureError as error:
             unreadable = error
     return TableField(
@@ -264,19 +276,23 @@ def _arrow_type(
         ) from error
 
 
-def _default(field: types.NestedField, table: str) -> Any:
-    """Return the column's value in files that are older than the column; None is null."""
-    if field.initial_default is None:
+def _default(field: types.NestedField, default: Any, table: str) -> Any:
+    """Convert the initial ``default`` to the column's value in files that are older than the column; None is null."""
+    if default is None:
         return None
     if not isinstance(field.field_type, types.PrimitiveType):
         raise UnsupportedFeatureError(
             f"{table}: asyncpq does not support a default of a nested column", column=field.name
         )
     try:
-        return _column_value(field.field_type, field.initial_default)
+        return _column_value(field.field_type, default)
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise UnsupportedFeatureError(
-            f"{table}: asyncpq cannot represent the initial default {field.initial_default!r} of a column",
-            column=field.name,
-            hint=f"{OTHER_COLUMNS} Or rewrite the files that lack this one.",
-        ) from error
+        raise _no_default(default, field.name, table) from error
+
+
+def _no_default(default: Any, column: str, table: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{table}: asyncpq cannot represent the initial default {default!r:.200} of a column",
+        column=column,
+        hint=f"{OTHER_COLUMNS} Or rewrite the files that lack this one.",
+    )

@@ -182,6 +182,8 @@ _DEFAULTS = [
     ("binary", "00ff", b"\x00\xff"),
     ("boolean", False, False),
     ("double", 1.5, 1.5),
+    ("timestamp_ns", "1960-01-01T00:00:00.000000001", pa.scalar(-315_619_199_999_999_999, pa.timestamp("ns"))),
+    ("timestamptz_ns", "1970-01-01T01:00:00+01:00", pa.scalar(0, pa.timestamp("ns", "UTC"))),
 ]
 
 
@@ -196,7 +198,60 @@ async def test_defaults_of_each_type(tmp_path: Path, kind: str, default: object,
         document["schemas"][0]["fields"].append(added)
         document["last-column-id"] = 3
 
-    assert (await read_rows(edited_metadata(table, with_default))).column("d").to_pylist() == [value, value]
+    column = (await read_rows(edited_metadata(table, with_default))).column("d")
+    assert column.equals(pa.chunked_array([[value, value]], column.type))
+
+
+_STRUCT = {"type": "struct", "fields": [{"id": 4, "name": "a", "type": "int", "required": False}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("date", "10000-01-01"),
+        ("timestamp", "+10000-01-01T00:00:00"),
+        ("timestamp_ns", "1500-01-01T00:00:00"),
+        ("timestamp_ns", "1960-01-01T00:00:00+00:00"),
+        ("uuid", "x"),
+        ("geometry", "POINT(1 2)"),
+        ("variant", {"a": 1}),
+        ("unknown", 1),
+        (_STRUCT, {}),
+    ],
+)
+async def test_a_default_that_cannot_be_read_refuses_its_column(tmp_path: Path, kind: object, default: object) -> None:
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 2))
+
+    def with_default(document: dict[str, Any]) -> None:
+        document.update({"format-version": 3, "next-row-id": 0, "last-column-id": 4})
+        added = {"id": 3, "name": "d", "type": kind, "required": False, "initial-default": default}
+        document["schemas"][0]["fields"].append(added)
+
+    async with asyncpq.open_dataset(edited_metadata(table, with_default), format="iceberg") as dataset:
+        assert (await dataset.read(["name"], where=col("id") == 1)).to_pylist() == [{"name": "n1"}]
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            await dataset.read()
+        assert caught.value.column == "d"
+
+
+async def test_defaults_of_writers_are_not_read(tmp_path: Path) -> None:
+    """pyiceberg cannot decode this one."""
+    table = make_table(tmp_path, ID_NAME_SCHEMA)
+    table.append(id_name_rows(0, 2))
+
+    def with_default(document: dict[str, Any]) -> None:
+        document.update({"format-version": 3, "next-row-id": 0, "last-column-id": 3})
+        added = {
+            "id": 3,
+            "name": "d",
+            "type": "timestamp_ns",
+            "required": False,
+            "write-default": "2024-01-01T00:00:00",
+        }
+        document["schemas"][0]["fields"].append(added)
+
+    assert (await read_rows(edited_metadata(table, with_default))).column("d").null_count == 2
 
 
 async def test_the_default_of_a_part_may_be_false(tmp_path: Path) -> None:
