@@ -49,6 +49,8 @@ def as_literal(iceberg_type: types.PrimitiveType, value: Any) -> Scalar:
         if isinstance(value, str):  # in JSON
             value = pa.scalar(value).cast(pa.timestamp("ns", zone)).value
         return Timestamp(int(value), zone)
+    if isinstance(value, str) and isinstance(iceberg_type, (types.FloatType, types.DoubleType)):
+        return float(value)  # NaN or an infinity, as Java writes them to JSON
     literal: Scalar = from_json(iceberg_type, value)
     return literal
 
