@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from typing import Any
 
+import botocore.loaders
 import pyarrow as pa
 import pytest
 
@@ -44,6 +46,24 @@ def test_clients_are_imported_in_a_thread() -> None:
     ran = subprocess.run([sys.executable, "-c", OPEN], capture_output=True, text=True, check=True, timeout=100)
     s3fs, botocore, main = ran.stdout.split()
     assert main not in (s3fs, botocore)
+
+
+async def test_the_files_of_botocore_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    load = botocore.loaders.JSONFileLoader.load_file
+
+    def loaded(*arguments: Any) -> Any:
+        content = load(*arguments)
+        threads.extend([threading.current_thread()] if content is not None else ())  # it asks for files that may be
+        return content
+
+    monkeypatch.setattr(botocore.loaders.JSONFileLoader, "load_file", loaded)
+    options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "s", "s3_additional_kwargs": {"A": "b"}}
+    async with asyncpq.Session(options, retry=asyncpq.RetryOptions(max_attempts=1, connect_timeout_s=1.0)) as session:
+        with pytest.raises(asyncpq.TransportError):
+            await session.open_file("s3://bucket/key")
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 MEANWHILE = """

@@ -383,9 +383,23 @@ class S3Client(Unpicklable):
         for connected in self._connected:
             if connected.filesystem is filesystem:  # fsspec's == compares options
                 return connected
+        if filesystem.session is None:
+            filesystem.session = await asyncio.to_thread(_loaded_session, filesystem.kwargs)
         await filesystem.set_session()
         self._connected.append(connected := S3fsClients(filesystem))
         return connected
+
+
+def _loaded_session(arguments: Mapping[str, Any]) -> Any:
+    """Return a session of botocore that has read its files about S3: a client would parse them on the event loop, for
+    60 ms."""
+    session = aiobotocore.session.AioSession(**arguments)
+    loader = session.get_component("data_loader")
+    for name in ("service-2", "endpoint-rule-set-1"):
+        loader.load_service_model("s3", name)
+    for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
+        loader.load_data(name)
+    return session
 
 
 def _send_at_once(params: dict[str, Any], **_: object) -> None:
