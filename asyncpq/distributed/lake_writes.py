@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 from urllib.parse import unquote
 
@@ -296,8 +297,9 @@ class LakeWrite:
             InvalidOptionError: the folder has files, or overlaps one of ``urls``.
             UnsupportedStoreError: the store cannot be written.
         """
-        check_apart(folder, urls)
-        await check_target(runtime_of(session), folder)
+        runtime = runtime_of(session)
+        await runtime.in_thread(partial(check_apart, folder, urls))
+        await check_target(runtime, folder)
 
     def num_tasks(self, num_bytes: float, at_once: int) -> int:
         """Return the number of tasks to divide rows among that fill files of ``num_bytes`` in all, if ``at_once`` tasks

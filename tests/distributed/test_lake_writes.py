@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -177,6 +178,18 @@ async def test_targets_that_overlap(tmp_path: Path, url: str) -> None:
     async with asyncpq.Session() as session:
         with pytest.raises(InvalidOptionError, match="overlap"):
             await LakeWrite.check_folder(session, f"{tmp_path}/lake/", [f"{tmp_path}/{url}"])
+
+
+async def test_many_files_are_compared_with_the_target_in_a_thread(tmp_path: Path) -> None:
+    threads: list[threading.Thread] = []
+
+    def urls() -> Iterator[str]:
+        threads.append(threading.current_thread())
+        yield f"{tmp_path}/source/0.parquet"
+
+    async with asyncpq.Session() as session:
+        await LakeWrite.check_folder(session, f"{tmp_path}/lake/", urls())
+    assert threading.main_thread() not in threads
 
 
 @pytest.mark.sampled(3)
