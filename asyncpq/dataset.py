@@ -15,7 +15,6 @@ from asyncpq.checkpoints import sorted_distinct
 from asyncpq.datasets.dataset_files import FILES_A_STEP, DatasetFiles, DatasetScan, DatasetState
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.model import View, urls_of
-from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.datasets.schemas import has_unreadable, output_schema
 from asyncpq.decoding.arrow import counted
@@ -29,7 +28,7 @@ from asyncpq.expressions.tree import hint_at_text
 from asyncpq.metrics import ReadMetrics, ReadTrace
 from asyncpq.options import DEFAULT_BATCH_SIZE, whole_number
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.executor import ScanExecutor, UnitRows, joined
+from asyncpq.scan.executor import ScanExecutor, joined
 from asyncpq.scan.foreign_names import EnteredAsync, foreign_name, not_iterated
 from asyncpq.scan.request import (
     BoundPredicate,
@@ -324,7 +323,9 @@ class Dataset(EnteredAsync):
         steps = take_steps(rows)
         asked, distinct, by_file = await self._runtime.off_loop(checked, steps)
         ask = await self._asked(columns, None, read_dictionary=read_dictionary)
-        found, _ = await self._collect("take", ask._replace(by_file=by_file, exactly=True))
+        operation = self._operation("take")
+        files = DatasetFiles(self._state, ask._replace(by_file=by_file, exactly=True), operation, scan=False)
+        found, _ = await self._run(operation, files)
         table = await self._concatenated(found, ask)
         if not table.num_columns:
             return counted(len(asked))
@@ -332,13 +333,13 @@ class Dataset(EnteredAsync):
         def ordered() -> pa.Table:
             place: dict[tuple[str, int], int] = {}
             num_rows = 0
-            for opened, tables in found:
-                url = opened.file.url
+            for number, tables in found.items():
+                url = files.listed[number].url
                 place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
                 num_rows += sum(part.num_rows for part in tables)
             return rows_at(table, place, asked)
 
-        return await self._runtime.off_loop(ordered, steps + table.num_columns)
+        return await self._runtime.off_loop(ordered, steps + len(found) + table.num_columns)
 
     async def count(self, where: Where | None = None, *, access: Mapping[str, AccessPlan] | None = None) -> int:
         """Return the number of matching rows; without ``where`` from footers or a table's metadata alone.
@@ -388,7 +389,7 @@ class Dataset(EnteredAsync):
                     plans = await files.plans()
             finally:
                 self.skipped = files.skipped
-        return self._plan_of(ask, operation, files, plans)
+        return await self._runtime.off_loop(partial(self._plan_of, ask, operation, files, plans), len(plans))
 
     async def why(
         self,
@@ -433,7 +434,8 @@ class Dataset(EnteredAsync):
             if wanted is not None and not wanted.exact:
                 table = await finish_lookup(self._runtime, wanted, await self._concatenated(found, ask), False)
                 rows = table.num_rows
-        plan = self._plan_of(ask, operation, files, await told.plans())
+        make_plan = partial(self._plan_of, ask, operation, files, await told.plans())
+        plan = await self._runtime.off_loop(make_plan, len(files.listed))
         async with self._runtime.deadline(self.url):
             return await told.report(files, plan, rows, layouts=layouts)
 
@@ -604,18 +606,18 @@ class Dataset(EnteredAsync):
         scan.again = partial(self._scan, name, ask, batch_size, ordered=ordered)
         return scan
 
-    async def _concatenated(self, rows: Sequence[UnitRows[OpenedFile]], ask: ScanRequest) -> pa.Table:
-        return await joined(self._runtime, [table for _, tables in rows for table in tables], self._output(ask))
+    async def _concatenated(self, rows: Mapping[int, Sequence[pa.Table]], ask: ScanRequest) -> pa.Table:
+        return await joined(self._runtime, [table for tables in rows.values() for table in tables], self._output(ask))
 
-    async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[list[UnitRows[OpenedFile]], int]:
+    async def _collect(self, name: OperationName, ask: ScanRequest) -> tuple[dict[int, list[pa.Table]], int]:
         """Run the request, and return the result tables of each file, in the order of the files, and the number of
         matching rows. ``name``: name of the operation in events and metrics."""
         operation = self._operation(name)
-        self._runtime.check()
         return await self._run(operation, DatasetFiles(self._state, ask, operation, scan=False))
 
-    async def _run(self, operation: Operation, files: DatasetFiles) -> tuple[list[UnitRows[OpenedFile]], int]:
+    async def _run(self, operation: Operation, files: DatasetFiles) -> tuple[dict[int, list[pa.Table]], int]:
         runtime, url = self._runtime, self._state.url
+        runtime.check()
         executor = ScanExecutor(runtime, url, files)
         try:
             with operation:

@@ -539,7 +539,7 @@ class File(EnteredAsync):
                 planner = ScanPlanner(self._source, request, self._version, operation, self._adopt)
                 planner.asked = operation.metrics.began
                 file = OneFile(planner, scan=False)
-                ((_, tables),) = await ScanExecutor(runtime, url, file).collect()
+                (tables,) = (await ScanExecutor(runtime, url, file).collect()).values()
             plan = file.plan
             assert plan is not None, "a file that was read was planned"
             operation.metrics.rows_returned = plan.file_scan.rows_matched

@@ -533,8 +533,9 @@ class DatasetFiles:
     async def done(self, file: OpenedFile) -> None:
         self._first = None
         self.rows_known += file.rows_counted
+        together = file.ready is not None
         for opened in (file, *file.others):
-            self._metrics.files_read += file.ready is not None or opened.has_rows
+            self._metrics.files_read += together or opened.has_rows
             await self._end(opened)
 
     async def _end(self, opened: OpenedFile) -> None:

@@ -326,7 +326,8 @@ class OpenedFile:
         await self.source.forget(self.version)
 
     async def close(self) -> None:
-        """Close the handle of the file's object."""
+        """Close the handle of the file's object, and drop the plan: a read of many files keeps their rows alone."""
+        self.plan = self.ready = self._preparation = None
         await self.source.handle.close()
 
 

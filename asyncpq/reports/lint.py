@@ -265,7 +265,7 @@ async def _readable_rows(
     request = ScanRequest(columns=list(columns), access=access)
     file = OneFile(ScanPlanner(source, request, version, part), scan=False)
     try:
-        ((_, tables),) = await ScanExecutor(source.runtime, source.handle.url, file).collect()
+        (tables,) = (await ScanExecutor(source.runtime, source.handle.url, file).collect()).values()
     except FormatError as error:
         part.metrics.fall_back(error.message)
         return None

@@ -224,20 +224,20 @@ class ScanExecutor(Generic[F]):
     _done: set[int] = field(default_factory=set, init=False)
     _ended: asyncio.Event | None = field(default=None, init=False)  # a file is done with, while others wait for room
     _again: bool = field(default=False, init=False)
-    _collected: dict[int, UnitRows[F]] | None = field(default=None, init=False)
+    _collected: dict[int, list[pa.Table]] | None = field(default=None, init=False)
 
     # -- all rows at once -------------------------------------------------------------------------
 
-    async def collect(self) -> list[UnitRows[F]]:
-        """Return all rows, those of each file together, in the order of the files. Files that change are read again.
-        Raises AsyncpqError if a file cannot be read. A read that fails or is cancelled ends what it runs."""
+    async def collect(self) -> dict[int, list[pa.Table]]:
+        """Return all rows, the tables of each file by its number, in the order of the files. Files that change are read
+        again. Raises AsyncpqError if a file cannot be read. A read that fails or is cancelled ends what it runs."""
         try:
             return await self._collect()
         except BaseException:
             await self.close()
             raise
 
-    async def _collect(self) -> list[UnitRows[F]]:
+    async def _collect(self) -> dict[int, list[pa.Table]]:
         most = self.runtime.options.limits.round_bytes
         while (file := await self._alone()) is not None:
             plan = file.reading
@@ -248,19 +248,19 @@ class ScanExecutor(Generic[F]):
                 await file.finish()
             except AsyncpqError as error:
                 if not await self.files.renewed() and await self.files.failed(file, error, given_out=False):
-                    return []
+                    return {}
                 await self.files.give_up(file)
                 continue
             if not await self.files.renewed():
                 await self._finished(file)
-                return [UnitRows(file, tables)]
+                return {file.number: tables}
             await self.files.give_up(file)
         self._collected, self._round_bytes = {}, most
         self._begin()
         while (rows := await self.next()) is not None:
-            self._collected.setdefault(rows.file.number, UnitRows(rows.file, [])).tables.extend(rows.tables)
+            self._collected.setdefault(rows.file.number, []).extend(rows.tables)
             self.done_with_head()
-        return [self._collected[number] for number in sorted(self._collected)]
+        return dict(sorted(self._collected.items()))
 
     async def _alone(self) -> F | None:
         """Return the scan's only file, planned; None if it has more or none. One that cannot be opened may be of an

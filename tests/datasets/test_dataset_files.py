@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import asyncpq
 from asyncpq import col, events
+from asyncpq.datasets.opened_file import OpenedFile
+from asyncpq.scan.request import rows_at
 from asyncpq.testing import Fault, ObjectServer
 from tests.lakes import READS, ROWS, URL, damaged, file_bytes, lake_server, lookup_ids, read_ids, session
 from tests.parquet_bytes import parquet_bytes
@@ -159,3 +166,42 @@ async def test_rows_that_came_out_are_told(server: ObjectServer) -> None:
         await dataset.read(limit=5)
         assert told == [2, 10, 4 * ROWS, 2, 5]
         assert s.metrics.rows_returned == sum(told)
+
+
+async def test_reads_of_many_files_keep_their_rows_alone_and_leave_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(150):
+        (tmp_path / f"{number:03d}.parquet").write_bytes(parquet_bytes(pa.table({"id": [number]})))
+    opened, threads, kept = weakref.WeakSet[OpenedFile](), dict[str, threading.Thread](), list[int]()
+    made: list[int] = []
+
+    class Watched(OpenedFile):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            opened.add(self)
+            made.append(1)
+
+    def watched(name: str, call: Any) -> Any:
+        def called(*given: Any) -> Any:
+            threads[name] = threading.current_thread()
+            gc.collect()
+            kept.append(len(opened) if name != "plan" else 0)
+            return call(*given)
+
+        return called
+
+    async with asyncpq.Session() as s:
+        dataset = await s.open_dataset(str(tmp_path))
+        urls = await dataset.files()
+        monkeypatch.setattr("asyncpq.datasets.opened_file.OpenedFile", Watched)
+        monkeypatch.setattr(dataset, "_concatenated", watched("", dataset._concatenated))
+        monkeypatch.setattr("asyncpq.dataset.rows_at", watched("take", rows_at))
+        monkeypatch.setattr(dataset, "_plan_of", watched("plan", dataset._plan_of))
+        assert (await dataset.take([(url, 0) for url in reversed(urls)]))["id"].to_pylist() == [*range(149, -1, -1)]
+        assert (await dataset.lookup({"id": [*range(150)]})).num_rows == 150
+        await dataset.plan(where=col("id") < 120)
+        await dataset.why(where=col("id") < 120)
+    assert kept == [0] * len(kept), "files that are read"
+    assert sum(made) >= 4 * len(urls) - 30 - 30, "the files are watched"
+    assert threading.main_thread() not in (threads["take"], threads["plan"])

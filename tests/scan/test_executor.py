@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +15,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError, ObjectChangedError, U
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
-from asyncpq.scan.executor import FilePlan, ScanExecutor, UnitRows, one_table
+from asyncpq.scan.executor import FilePlan, ScanExecutor, one_table
 
 SMALL, LARGE = 10, 1 << 30  # bytes
 
@@ -140,8 +140,8 @@ def executor(files: MadeFiles, *, ordered: bool = True) -> ScanExecutor[MadeFile
     return ScanExecutor(Runtime(SessionOptions(), {}), "made", files, ordered=ordered)
 
 
-def values(rows: Sequence[UnitRows[MadeFile]]) -> dict[int, list[int]]:
-    return {file.number: [row for table in tables for row in table["x"].to_pylist()] for file, tables in rows}
+def values(rows: Mapping[int, Sequence[pa.Table]]) -> dict[int, list[int]]:
+    return {number: [row for table in tables for row in table["x"].to_pylist()] for number, tables in rows.items()}
 
 
 async def streamed(scan: ScanExecutor[MadeFile]) -> list[tuple[int, int]]:

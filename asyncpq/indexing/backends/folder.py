@@ -384,7 +384,7 @@ class SegmentFile:
         planner.other_bytes = self.source.runtime.memory.max_bytes
         file = OneFile(planner, scan=False)
         async with planner.deadline():
-            ((_, tables),) = await ScanExecutor(self.source.runtime, self.source.handle.url, file).collect()
+            (tables,) = (await ScanExecutor(self.source.runtime, self.source.handle.url, file).collect()).values()
         table = one_table([batch for table in tables for batch in table.to_batches()], file.schema())
         schema = pa.schema([field for field in self.index_table.schema if field.name in columns])
         if table.schema.equals(schema):
