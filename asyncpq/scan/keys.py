@@ -133,6 +133,8 @@ def _value(text: str, kind: pa.DataType) -> Any:
         return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
     if pa.types.is_floating(kind):
         number = float(text)
+        if math.isinf(number) and "inf" not in text.lower():
+            raise ValueError(text)
         narrow = pa.scalar(number, kind).as_py()  # as the column has it: 0.1 of a float32 is not 0.1
         return number if math.isinf(narrow) else narrow  # a number that is too large for the column is no infinity
     if pa.types.is_timestamp(kind) and kind.tz is not None:

@@ -97,6 +97,7 @@ SCHEMA = pa.schema(
         "at": pa.timestamp("us", "Europe/Paris"),
         "uuid": pa.uuid(),
         "ratio": pa.float32(),
+        "price": pa.float64(),
     }
 )
 
@@ -112,6 +113,7 @@ SCHEMA = pa.schema(
         ("ratio", "0.1", pa.scalar(0.1, pa.float32()).as_py()),
         ("ratio", "-1e39", -1e39),  # as lookup takes it: no float32 equals it, -inf included
         ("ratio", "-inf", -math.inf),
+        ("price", " Infinity", math.inf),
     ],
 )
 def test_text_becomes_a_value_of_the_column(name: str, text: str, value: Any) -> None:
@@ -119,7 +121,19 @@ def test_text_becomes_a_value_of_the_column(name: str, text: str, value: Any) ->
     assert (key.as_py() if isinstance(key, pa.Scalar) else key) == value
 
 
-@pytest.mark.parametrize(("name", "text"), [("id", "1.5"), ("at", "noon"), ("uuid", "1"), ("a.b.c", "0x0"), ("a", "1")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("id", "1.5"),
+        ("id", "9e99"),
+        ("at", "noon"),
+        ("uuid", "1"),
+        ("a.b.c", "0x0"),
+        ("a", "1"),
+        ("ratio", "1e400"),
+        ("price", "-1e400"),  # no infinity
+    ],
+)
 def test_text_of_no_value_names_the_column(name: str, text: str) -> None:
     with pytest.raises(InvalidOptionError, match="is not a value of type") as raised:
         key_value(name, text, SCHEMA)
