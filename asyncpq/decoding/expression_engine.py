@@ -208,7 +208,9 @@ class EngineAtom:
             detail = str(error).splitlines()[0]
             pair = re.search(_NO_KERNEL, detail)
             if pair is not None:
-                reason = f"values of the type {pair[1]} cannot be compared with values of the type {pair[2]}"
+                own = [str(type_) for type_ in types]  # others are the literal's: pyarrow makes 5 an int8
+                left, right = (name if name in own else re.sub(r"^int\d+$", "integer", name) for name in pair.groups())
+                reason = f"values of the type {left} cannot be compared with values of the type {right}"
             else:
                 reason = f"cannot be evaluated on {', '.join(map(str, types))}: {detail}"
             reason, cure = _as_text(self.expr, types[0]) or (reason, _hint(self.expr, types))
@@ -216,7 +218,7 @@ class EngineAtom:
 
 
 #: Matches pyarrow's message for a comparison of two types that it does not have.
-_NO_KERNEL = r"Function '(?:equal|not_equal|less|greater)(?:_equal)?' has no kernel .*\((\w+), (\w+)\)$"
+_NO_KERNEL = r"'(?:equal|not_equal|less|greater)(?:_equal)?' has no kernel .*?\((\w+(?:\(.*?\))?), (\w+(?:\(.*\))?)\)$"
 
 
 def tests_nan(expr: tree.Atom) -> bool:

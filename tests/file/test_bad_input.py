@@ -380,3 +380,14 @@ async def test_a_key_of_another_type_is_named_without_kernels(tmp_path: Path) ->
                 await read
             assert "kernel" not in str(caught.value)
             assert "int(" in str(caught.value)
+
+
+async def test_a_number_for_a_text_is_no_int8(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"name": ["a"], "small": pa.array([1], pa.int8())}), tmp_path / "a.parquet")
+    async with asyncpq.open_file(tmp_path / "a.parquet") as file:
+        for where, types in (("name = 5", "string .* integer"), ("name > 5.5", r"string .* decimal128\(2, 1\)")):
+            with pytest.raises(asyncpq.PredicateTypeError, match=f"the type {types}") as caught:
+                await file.count(where)
+            assert "kernel" not in str(caught.value)
+        with pytest.raises(asyncpq.PredicateTypeError, match=r"the type int8 .* the type string"):
+            await file.count(asyncpq.col("small") >= "5")
