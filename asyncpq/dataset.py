@@ -89,7 +89,7 @@ class Dataset(EnteredAsync):
         self._has_unreadable = has_unreadable(state.columns.fields or ())
 
     def __repr__(self) -> str:
-        return f"Dataset({self.url!r}, {len(self.schema)} columns)"
+        return f"Dataset({self.url!r}, {len(self.schema):,} columns)"
 
     async def __aenter__(self) -> Self:
         self._runtime.check()

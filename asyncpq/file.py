@@ -79,7 +79,7 @@ class File(EnteredAsync):
         self._is_new = True  # not read yet
 
     def __repr__(self) -> str:
-        return f"File({self.url!r}, {self.num_rows} rows)"
+        return f"File({self.url!r}, {self.num_rows:,} rows)"
 
     async def __aenter__(self) -> Self:
         self._source.runtime.check()

@@ -151,7 +151,8 @@ class Session(EnteredAsync):
 
     def __repr__(self) -> str:
         tiers = "".join([f", {tier.name}_cache={tier!r}" for tier in self._tiers])
-        return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
+        memory = self.memory_cache
+        return f"Session(memory_cache={memory.current_bytes:,} of {memory.max_bytes:,} bytes{tiers})"
 
     if not TYPE_CHECKING:
         __getattr__ = foreign_name

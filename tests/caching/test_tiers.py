@@ -202,7 +202,7 @@ def test_a_session_shows_its_tiers(tmp_path: Path) -> None:
     folder = str(tmp_path / "cache")
     session = asyncpq.Session(disk_cache=folder, shared_cache="valkey://user:hunter2@cache.internal:6380/0")
     assert repr(session) == (
-        f"Session(memory_cache=0 of {256 << 20} bytes, disk_cache=DiskCache({folder!r}), "
+        f"Session(memory_cache=0 of 268,435,456 bytes, disk_cache=DiskCache({folder!r}), "
         "shared_cache=SharedCache('cache.internal:6380'))"
     )
     asyncio.run(session.close())

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq import Session
 from asyncpq.distributed import read_task, run_on_worker
-from asyncpq.errors import counted
+from asyncpq.errors import plural
 from asyncpq.options import one_of
 from asyncpq.spark.driver import CallerThread, context_of
 from asyncpq.spark.reads.conditions import Condition, instants_of, quoted
@@ -159,8 +159,8 @@ class SparkScanPlan:
         """The plan as one line of text, as it is logged."""
         lake, metrics = self.read.scan, self.read.metrics
         return (
-            f"scan of {lake.url}: {self.files} of {counted(metrics.files_total, 'file')}, {self.num_bytes} bytes, at "
-            f"most {counted(self.read.num_rows, 'row')}; planned with {counted(metrics.requests, 'request')}; "
+            f"scan of {lake.url}: {self.files:,} of {plural(metrics.files_total, 'file')}, {self.num_bytes:,} bytes, "
+            f"at most {plural(self.read.num_rows, 'row')}; planned with {plural(metrics.requests, 'request')}; "
             f"read by {self.reader}, since {self.reason}"
         )
 
@@ -171,9 +171,9 @@ class SparkScanPlan:
             f"  where: {self.condition or 'all rows'}",
             f"  pruned by: {'nothing' if lake.where is None else lake.where}{self._why_unused()}",
             f"  columns: {', '.join(map(str, lake.columns))}",
-            f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
-            f"  splits: {len(self.read)}, {self.read.num_bytes} bytes",
-            f"  planning: {counted(metrics.requests, 'request')}, {metrics.bytes_fetched} bytes",
+            f"  files: {metrics.files_total:,}, ruled out unopened {metrics.files_ruled_out:,}, to read {self.files:,}",
+            f"  splits: {len(self.read):,}, {self.read.num_bytes:,} bytes",
+            f"  planning: {plural(metrics.requests, 'request')}, {metrics.bytes_fetched:,} bytes",
             f"  reader: {self.reader}, since {self.reason}; about {costs.asyncpq_s:.2f} s by asyncpq,"
             f" {costs.spark_s:.2f} s by Spark",
             *[f"  index: {line}" for line in self.read.index_report],
