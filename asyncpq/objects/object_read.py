@@ -252,7 +252,7 @@ class ObjectRead(Generic[V]):
         if inside and tiers is not None:
             self._keep_pages(inside)  # else each read would write them to the tiers
         if metrics.trace is not None:
-            self._trace(found, "memory")
+            await self.source.runtime.off_loop(partial(self._trace, found, "memory"), len(found) // PARTS_A_STEP)
         if missing and tiers is not None:
             lower = await self._from_tiers(tiers, missing)
             found.update(lower)
@@ -263,11 +263,13 @@ class ObjectRead(Generic[V]):
         if not missing:
             return Parts(found, (), (), inside)
         if metrics.trace is not None:
-            self._trace(missing, "store")
+            await self.source.runtime.off_loop(partial(self._trace, missing, "store"), len(missing) // PARTS_A_STEP)
         if arrivals is not None:
             arrivals.begin(missing)
             arrivals.landed(found)
         fetched = await self._from_store(missing, found, RequestContext(metrics, self.scan, round_, purpose), arrivals)
+        if not few:
+            await asyncio.sleep(0)  # what follows takes a turn of its own
         if arrivals is not None:
             arrivals.landed(found)
         return Parts(found, missing, fetched, inside)

@@ -449,7 +449,8 @@ class FileScan:
         are fetched in between."""
         runtime, late = self.read.source.runtime, self.plan.late
         limits = runtime.options.limits
-        size = _num_bytes(fetched)
+        many = len(fetched.keys) > INLINE_STEPS * PARTS_A_STEP
+        size = _num_bytes(fetched) if not many else await runtime.in_thread(partial(_num_bytes, fetched))
         threads = 1 if size < 2 * limits.inline_decode_bytes else max(1, limits.decode_threads)
         few = size < limits.inline_decode_bytes and max(len(fetched.keys), len(unit.pieces)) <= _INLINE_PARTS
         room = limits.inline_decode_bytes * _INLINE_GROWTH
@@ -459,7 +460,9 @@ class FileScan:
         if late or threads > 1:
             # each piece in one step, if these are enough for all threads; else its columns concurrently
             finish = not late and (len(unit.pieces) >= threads or len(self._shape.schema) <= 1)
-            works = [partial(self._step, work, finish) for work in self._match_works(unit, fetched, threads)]
+            make_works = partial(self._match_works, unit, fetched, threads)
+            matching = await runtime.off_loop(make_works, len(fetched.keys) // PARTS_A_STEP)
+            works = [partial(self._step, work, finish) for work in matching]
             few = few and self._expected_bytes(unit, fetched).size < room
             steps = [work() for work in works] if few else await runtime.in_threads(works, threads)
             matches = [step for step in steps if isinstance(step, _Match)]

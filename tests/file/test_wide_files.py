@@ -6,6 +6,7 @@ import asyncio
 import gc
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.scan import file_scan
 
 VISITS_DICTS = sys.version_info >= (3, 14)  # garbage collections visit dictionaries of plain values, too
 ROWS = 60
@@ -105,6 +107,29 @@ async def test_work_for_each_column_leaves_the_event_loop_free(tmp_path: Path, n
     await calls_on_the_loop(write(tmp_path, small), read)  # imports
     few, more = [await calls_on_the_loop(write(tmp_path, columns), read) for columns in (small, large)]
     assert more - few < 10 * (large - small), (few, more)
+
+
+async def test_parts_of_many_columns_are_measured_and_given_out_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, threading.Thread] = {}
+
+    def watched(owner: Any, name: str) -> None:
+        call = getattr(owner, name)
+
+        def called(*given: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return call(*given)
+
+        monkeypatch.setattr(owner, name, called)
+
+    watched(file_scan, "_num_bytes")
+    watched(file_scan.FileScan, "_match_works")
+    async with asyncpq.Session() as session:
+        file = await session.open_file(str(write(tmp_path, 1200)))
+        assert (await file.read()).num_columns == 1200
+    assert threads.keys() == {"_num_bytes", "_match_works"}
+    assert threading.main_thread() not in threads.values()
 
 
 @pytest.mark.heavy
