@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError
 from asyncpq.serve.configuration import Configuration, load_configuration
-from asyncpq.serve.server import END_S, address_of, cannot_listen, run
+from asyncpq.serve.server import END_S, address_of, cannot_listen, require_free_address, run
 
 MOST: Final = 64
 WRONG: Final = 2  # exit code of a process that was configured wrongly
@@ -64,6 +64,7 @@ def run_workers(configuration: Configuration, path: str | None, number: int) -> 
 def _sockets(configuration: Configuration, number: int) -> list[socket.socket]:
     """Return one bound socket for each worker, or one that all share where the system does not balance."""
     server, made = configuration.server, []
+    require_free_address(server)  # without sharing: a program of this user may have the port, and would share it
     port = server.port
     family, address = address_of(server)
     try:
@@ -71,11 +72,6 @@ def _sockets(configuration: Configuration, number: int) -> list[socket.socket]:
             bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             made.append(bound)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if port == server.port and len(made) == 1:
-                # once without sharing: the port may be another program's, even one of this user that would share it
-                with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as alone:
-                    alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    alone.bind(address)
             if sys.platform == "linux":
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             bound.bind((address[0], port, *address[2:]))
