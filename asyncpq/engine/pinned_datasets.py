@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
+from asyncpq.checkpoints import paused
 from asyncpq.dataset import Dataset, state_of
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.providers import FileProvider, FileSet, WrappedFiles
@@ -24,6 +26,7 @@ from asyncpq.storage.threads import results_of
 
 __all__ = ["BoundPredicate", "NotModifiedError", "PinnedDataset", "own_handle", "pinned"]
 
+_FILES_A_STEP: Final = 4  # are looked through: see Runtime.off_loop
 _MAX_ASKED: Final = 64  # files without a version in the listing; with more of them, there is no digest
 
 
@@ -103,8 +106,7 @@ class _PinnedFiles(WrappedFiles):
         """Return the files with their versions fixed. Raises NotModifiedError if the caller knows these versions."""
         self.metrics = operation.metrics
         found = await self.source.files(ask, operation, scan=scan)
-        files = found.files
-        unknown = [at for at, file in enumerate(files) if not _tells(file)]
+        unknown = await self._runtime.off_loop(partial(_unknown, found.files), len(found.files) // _FILES_A_STEP)
         if len(unknown) > _MAX_ASKED:
             return found
         context = RequestContext(operation.metrics, scan=scan, round=operation.metrics.rounds + 1)
@@ -132,7 +134,8 @@ class _PinnedFiles(WrappedFiles):
         versions = await results_of([self._version(files[at], context, validate=validate) for at in unknown])
         if None in versions:
             return None
-        return pin(files, dict(zip(unknown, versions, strict=True)), num_rows=found.num_rows)
+        fix = partial(pin, files, dict(zip(unknown, versions, strict=True)), num_rows=found.num_rows)
+        return await self._runtime.off_loop(fix, len(files))
 
     async def _version(self, file: DataFile, context: RequestContext, *, validate: bool) -> Validator | None:
         source = await open_source(self._runtime, file.url)
@@ -150,7 +153,7 @@ def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None], *, 
     those that the files themselves do not state. ``num_rows``: rows of other files, which are only counted."""
     digest = hashlib.sha256(str(num_rows).encode() if num_rows else b"")
     pinned = []
-    for at, file in enumerate(files):
+    for at, file in enumerate(paused(files)):
         validator = versions.get(at, file.validator)
         deletes = None if file.deletes is None else repr(file.deletes.identity)
         version = b"" if validator is None else validator.digest()
@@ -161,8 +164,11 @@ def pin(files: Sequence[DataFile], versions: Mapping[int, Validator | None], *, 
     return _Pinned(pinned, digest.hexdigest())
 
 
-def _tells(file: DataFile) -> bool:
-    """Return whether ``file`` has a validator that identifies the version to read, without a request."""
-    if file.immutable or file.content is not None or file.unreadable is not None:
-        return True
-    return file.validator is not None and file.validator.is_strong
+def _unknown(files: Sequence[DataFile]) -> list[int]:
+    """Return the positions of the files that have no validator which identifies the version to read."""
+    return [
+        at
+        for at, file in enumerate(paused(files))
+        if not (file.immutable or file.content is not None or file.unreadable is not None)
+        and (file.validator is None or not file.validator.is_strong)
+    ]

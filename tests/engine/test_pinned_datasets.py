@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,27 @@ def test_a_digest_names_every_version() -> None:
     assert pin([replace(file, validator=None)], {0: Validator(5, '"1"')}).digest == digests[0]
     assert pin([file], {}).files[0].pinned
     assert not pin([immutable], {}).files[0].pinned
+
+
+async def test_the_versions_of_many_files_are_fixed_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def watched(file: DataFile, **changes: object) -> DataFile:
+        threads.append(threading.current_thread())
+        return replace(file, **changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pinned_datasets, "replace", watched)
+    pq.write_table(pa.table({"id": [7]}), tmp_path / "0.parquet")
+    for number in range(1, 120):
+        (tmp_path / f"{number}.parquet").hardlink_to(tmp_path / "0.parquet")
+    async with asyncpq.Session() as session:
+        handle = pinned(await session.open_dataset(str(tmp_path)), lambda digest: False)
+        threads.clear()
+        assert (await handle.dataset.count()) == 120
+    assert len(threads) == 120
+    assert threading.main_thread() not in threads
 
 
 @pytest.fixture
