@@ -621,15 +621,6 @@ def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) ->
 
 # -- Spark's columns ------------------------------------------------------------------------------
 
-_OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
 
 class _SparkColumns:
     """Makes Spark columns of the comparisons of a condition."""
@@ -642,9 +633,9 @@ class _SparkColumns:
         verb, columns = test.verb, [F.col(self._text(name)) for name in test.columns]
         made: Any = None
         if len(columns) == 2:
-            made = _OPERATORS[verb](*columns)
-        elif verb in _OPERATORS:
-            made = _OPERATORS[verb](columns[0], self._literal(test.values[0], test.columns[0]))
+            made = _COMPARISONS[verb][0](*columns)
+        elif verb in _COMPARISONS:
+            made = _COMPARISONS[verb][0](columns[0], self._literal(test.values[0], test.columns[0]))
         elif test.is_list:
             made = self._member(test, columns[0])
         elif verb in ("is null", "is null or nan"):
