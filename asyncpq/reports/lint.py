@@ -352,7 +352,7 @@ def _file_findings(layout: FileLayout) -> Iterator[Cause]:
             "unreadable-column",
             "high",
             "a column cannot be read",
-            f"{column}: {reason}. The other columns can be read.",
+            f"{column}: {reason.rstrip('.')}. The other columns can be read.",
             "Write the column with an encoding, a codec and a type that other programs read.",
             column=column,
         )

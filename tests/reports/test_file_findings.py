@@ -11,6 +11,7 @@ import asyncpq
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.reports.documents import Cause, Inspection
 from tests.alp_pages import alp_file
+from tests.parquet_bytes import parquet_bytes
 from tests.parquet_files import I32, I64, STRUCT, EditedFile, Struct, encode
 from tests.reads import ask
 
@@ -61,6 +62,14 @@ def test_columns_that_a_read_refuses_are_named_with_the_reason(edit: Any, words:
     with pytest.raises(UnsupportedFeatureError):
         ask(data, one)
     assert ask(data, other)["id"].to_pylist() == list(range(1500))
+
+
+@pytest.mark.parametrize("reason", ["pyarrow refuses it", "pyarrow refuses it."])
+def test_a_reason_ends_with_one_period(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncpq.reports.lint.unreadable_columns", lambda *given: {"x": reason})
+    findings, _ = ask(parquet_bytes(_table()), _reports)
+    (finding,) = [each for each in findings if each["id"] == "unreadable-column"]
+    assert finding["detail"] == "x: pyarrow refuses it. The other columns can be read."
 
 
 def test_alp_is_named_and_readable() -> None:
