@@ -250,6 +250,7 @@ class PartitionFilter:
         )
         self._manifest: dict[int, Callable[[ManifestFile], bool]] = {}
         self._partition: dict[int, Callable[[Any], bool]] = {}
+        self._told = set[str]()
 
     def keeps_manifest(self, manifest: ManifestFile, spec: PartitionSpec) -> bool:
         """Return whether a file of the manifest may have matching rows."""
@@ -260,7 +261,7 @@ class PartitionFilter:
                 self._manifest[spec.spec_id] = lambda manifest: not _has_bounds(manifest, fields) or evaluate(manifest)
             return self._manifest[spec.spec_id](manifest)
         except _PYICEBERG_ERRORS as error:
-            return _rules_out_nothing(f"the partition summaries of {safe_url(manifest.manifest_path)}", error)
+            return self._rules_out_nothing(f"the partition summaries of {safe_url(manifest.manifest_path)}", error)
 
     def keeps_all(self, spec: PartitionSpec) -> bool:
         """Return whether the filter keeps every partition of a spec."""
@@ -275,15 +276,24 @@ class PartitionFilter:
                 self._partition[spec.spec_id] = evaluate
             return self._partition[spec.spec_id](values)
         except _PYICEBERG_ERRORS as error:
-            return _rules_out_nothing(f"the partition values of {safe_url(url)}", error)
+            return self._rules_out_nothing(f"the partition values of {safe_url(url)}", error)
 
     def _projected(self, spec: PartitionSpec) -> predicates.BooleanExpression:
         """Return the predicate on the partition values of a spec."""
         try:
             return _InclusiveProjection(self._schema, spec, case_sensitive=True).project(self._expr)
         except _PYICEBERG_ERRORS as error:
-            _rules_out_nothing(f"partition spec {spec.spec_id}", error)
+            self._rules_out_nothing(f"partition spec {spec.spec_id}", error)
             return predicates.AlwaysTrue()
+
+    def _rules_out_nothing(self, what: str, error: Exception) -> bool:
+        """Say in the log that ``what`` is ignored, once for each text of ``error``; return True, since files that it
+        describes are kept."""
+        reason = printable(short_text(error))
+        if reason not in self._told:
+            self._told.add(reason)
+            logger.warning("%s is ignored: %s", what, reason)
+        return True
 
 
 def _has_bounds(manifest: ManifestFile, fields: Iterable[types.NestedField]) -> bool:
@@ -299,12 +309,6 @@ def _has_bounds(manifest: ManifestFile, fields: Iterable[types.NestedField]) -> 
             or not (summary.contains_null or summary.contains_nan)
         ):
             return False
-    return True
-
-
-def _rules_out_nothing(what: str, error: Exception) -> bool:
-    """Say in the log that ``what`` is ignored; return True, since files that it describes are kept."""
-    logger.warning("%s is ignored: %s", what, printable(short_text(error)))
     return True
 
 
