@@ -94,13 +94,13 @@ test: $(STAMP) localstack-installed ## the quick tests, about five minutes on tw
 test-heavy: $(STAMP) localstack-installed ## the heavier tests, more cases of the quick ones, and one test of Spark
 	$(PY) -m pytest -m "heavy and $(DAILY)" $(DIST) $(ARGS)
 
-test-lowest: $(STAMP_LOWEST) localstack-installed ## both, with the lowest versions of all packages that asyncpq names
+test-lowest: $(STAMP_LOWEST) localstack-installed ## the tests of test and test-heavy, with the lowest versions of all packages that asyncpq names
 	$(VENV_LOWEST)/bin/python -m pytest -m "$(DAILY)" $(DIST) $(ARGS)
 
 test-spark: $(STAMP) localstack-installed ## the tests that run on a Spark cluster, bar the slow ones
 	$(PY) -m pytest -m "spark and not slow" -n 0 $(ARGS)
 
-test-slow: $(STAMP) localstack-installed ## the slow tests, bar those of Spark
+test-slow: $(STAMP) localstack-installed ## the slow tests, bar those of Spark, which test-all alone runs
 	$(PY) -m pytest -m "slow and not spark and not services" $(DIST) $(ARGS)
 
 test-all: export ASYNCPQ_HYPOTHESIS_PROFILE = thorough
