@@ -159,7 +159,8 @@ def _meant(error: Any) -> str | None:
         if option[1:].isdigit() and getattr(command, "name", None) == "take":
             return f"There is no row {option}: rows are counted from 0"
         value = f" {option[2:]}" if meant == "--format" and option in _FORMATS else ""
-        return f"No such option: {option}. Did you mean {meant}{value}?" if meant in known else None
+        meant = f"{meant}{value}" if meant in known else " or ".join(error.possibilities or ())
+        return f"No such option: {option}. Did you mean {meant}?" if meant else None
     named = _NO_COMMAND.match(error.message)
     if named is None:
         return None

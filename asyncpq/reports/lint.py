@@ -450,7 +450,8 @@ def _merged(findings: Sequence[Sequence[Cause]], files_read: float) -> list[Caus
     merged: list[Cause] = []
     for causes in by_rule.values():
         share, first = len(causes) / max(1, len(findings)), causes[0].copy()
-        first["detail"] = f"Of {len(findings)} files that were looked at, {len(causes)} have this. {first['detail']}"
+        have_it = f"Of {len(findings)} files that were looked at, {len(causes)} have this."
+        first["detail"] = f"{have_it} The first of them: {first['detail']}"
         times = share * files_read
         first["saves_requests"] = _times(times, [cause["saves_requests"] for cause in causes])
         first["saves_bytes"] = _times(times, [cause["saves_bytes"] for cause in causes])

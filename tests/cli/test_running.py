@@ -136,6 +136,8 @@ def test_an_index_stays_unless_someone_agrees(answer: str, tmp_path: Path, monke
         (["schema", "x", "--json"], "no such option: --json. Did you mean --format json? See `"),
         (["query", "x", "--csv"], "no such option: --csv. Did you mean --format csv? See `"),
         (["query", "x", "--select", "id"], "no such option: --select. Did you mean --columns? See `"),
+        (["lint", "x", "--columns", "id"], "no such option: --columns. Did you mean --column? See `"),
+        (["serve", "--prot", "80"], "no such option: --prot. Did you mean --port or --host? See `"),
         (["select", "x"], "no such command 'select'. Did you mean 'query'? See `"),
         (["quer", "x"], "no such command 'quer'. Did you mean 'query'? See `"),
         (["selct", "x"], "no such command 'selct'. Did you mean 'query'? See `"),
