@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from typing import Any
 
-import botocore.loaders
 import pyarrow as pa
 import pytest
 
@@ -19,13 +17,25 @@ OPEN = """
 import asyncio, sys, threading
 import asyncpq
 
-threads = {}
+threads, files = {}, []
 
 class Watch:
     def find_spec(self, name, path=None, target=None):
         threads.setdefault(name, threading.current_thread().name)
 
 sys.meta_path.insert(0, Watch())
+
+def watch_files():
+    import botocore.loaders
+    load = botocore.loaders.JSONFileLoader.load_file
+
+    def watched(*arguments):
+        content = load(*arguments)
+        if content is not None:  # None of a file that does not exist
+            files.append(threading.current_thread().name)
+        return content
+
+    botocore.loaders.JSONFileLoader.load_file = watched
 
 async def main():
     through_s3fs = {"s3_additional_kwargs": {"ExpectedBucketOwner": "000000000000"}}
@@ -34,36 +44,25 @@ async def main():
         try:
             await session.open_file("s3://bucket/key")
         except asyncpq.TransportError:
-            print(threads["s3fs"], threads["botocore"], threading.main_thread().name)
+            print(threads["s3fs"], threads["botocore"], threading.main_thread().name, *files)
 
+if "files" in sys.argv:
+    watch_files()
 asyncio.run(main())
 """
 
 
 @pytest.mark.heavy
-def test_clients_are_imported_in_a_thread() -> None:
+@pytest.mark.parametrize("watched", ["modules", "files"])
+def test_clients_are_imported_and_read_their_files_in_a_thread(watched: str) -> None:
     """botocore alone takes some tenths of a second, in which the event loop would stand still."""
-    ran = subprocess.run([sys.executable, "-c", OPEN], capture_output=True, text=True, check=True, timeout=100)
-    s3fs, botocore, main = ran.stdout.split()
-    assert main not in (s3fs, botocore)
-
-
-async def test_the_files_of_botocore_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[threading.Thread] = []
-    load = botocore.loaders.JSONFileLoader.load_file
-
-    def loaded(*arguments: Any) -> Any:
-        content = load(*arguments)
-        threads.extend([threading.current_thread()] if content is not None else ())  # it asks for files that may be
-        return content
-
-    monkeypatch.setattr(botocore.loaders.JSONFileLoader, "load_file", loaded)
-    options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "s", "s3_additional_kwargs": {"A": "b"}}
-    async with asyncpq.Session(options, retry=asyncpq.RetryOptions(max_attempts=1, connect_timeout_s=1.0)) as session:
-        with pytest.raises(asyncpq.TransportError):
-            await session.open_file("s3://bucket/key")
-    assert threads
-    assert threading.main_thread() not in threads
+    ran = subprocess.run([sys.executable, "-c", OPEN, watched], capture_output=True, text=True, check=True, timeout=100)
+    s3fs, botocore, main, *files = ran.stdout.split()
+    if watched == "modules":
+        assert main not in (s3fs, botocore)
+    else:
+        assert files
+        assert main not in files
 
 
 MEANWHILE = """
