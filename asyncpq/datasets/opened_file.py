@@ -136,15 +136,15 @@ class OpenedFile:
                 )
             if listed_at is None and listed is None and file.size not in (None, version.size):
                 metrics.fall_back(f"the table's size of a file, {file.size} bytes, is ignored: it has {version.size}")
+            opened.version = version
             indexed = None if entry is None else entry.validator
-            if indexed is not None and not (version.can_validate and indexed.same_version(version.validator)):
-                opened.file, opened._entry = file.unindexed(), None
+            if indexed is not None and not (opened.is_identified and indexed.same_version(version.validator)):
                 metrics.fall_back(
                     "a file is read without the index, which was built for another version of the file"
-                    if version.can_validate
+                    if opened.is_identified
                     else "a file is read without the index, since its store cannot tell its versions apart"
                 )
-            opened.version = version
+                opened.file, opened._entry = file.unindexed(), None
             if not version.arrow_schema_checked:
                 opened.share_types(runtime.options.read.extension_types)
                 await check_arrow_schema(version, runtime, operation)
@@ -279,6 +279,12 @@ class OpenedFile:
     def has_rows(self) -> bool:
         """Whether the plan reads any row group; False before the file is planned."""
         return self.plan is not None and bool(self.plan.fetch_plan.row_groups)
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether an entry is used that has the validator of the version: the store can tell versions apart, or the
+        object never changes, or the entry is a plan's, whose rows must be read."""
+        return self.version.can_validate or self.file.pinned or self.source.freshness.policy.kind == "immutable"
 
     @property
     def is_settled(self) -> bool:

@@ -28,7 +28,7 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.scan.executor import one_table
-from asyncpq.testing import ObjectServer
+from asyncpq.testing import Fault, ObjectServer
 from tests.ducklake_lakes import Lake
 from tests.parquet_bytes import parquet_bytes
 from tests.tables.iceberg.test_iceberg_catalog import merged_on_read
@@ -98,6 +98,18 @@ async def test_tasks_read_what_a_scan_reads(
     assert [task.number for task in tasks] == list(range(len(tasks)))
     assert sum(task.num_bytes for task in tasks) == tasks.num_bytes
     assert max([len(pickle.dumps(task)) for task in tasks], default=0) < 16_384
+
+
+async def test_tasks_of_files_without_versions(server: ObjectServer) -> None:
+    server.faults = [Fault(times=None, etag="none", headers={"Last-Modified": None})]
+    urls = [f"{server.endpoint}/bucket/lake/p={number % 2}/{number}.parquet" for number in range(2)]
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(urls)
+        tasks = await plan_scan(dataset, ["id"], task_bytes=1, parallelism=10)
+        expected = await dataset.read(["id"])
+    assert len(tasks) == 10
+    parts = [await asyncio.to_thread(read, task) for task in tasks]
+    assert pa.concat_tables(parts).equals(expected)
 
 
 def delta_table(folder: Path) -> dict[str, Any]:

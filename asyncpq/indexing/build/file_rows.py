@@ -160,7 +160,7 @@ class FileCollector:
         try:
             await self._runtime.turns.turn()
             validator, metadata = opened.version.validator, opened.version.metadata
-            if not opened.version.can_validate:  # a later version may have the same time
+            if not opened.is_identified:  # a later version may have the same time
                 validator = Validator(validator.size)
             other_case = None if wanted.fields is not None else self._names.check(opened)
             if other_case is not None:

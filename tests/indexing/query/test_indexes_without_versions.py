@@ -59,3 +59,25 @@ async def test_files_that_are_replaced(tmp_path: Path, building: Fault, reading:
             assert any(why in reason for reason in cost.fallbacks)
             assert (await dataset.read(where="id >= 9000")).num_rows == 100
             assert await dataset.count() == FILES * 100
+
+
+@pytest.mark.parametrize(
+    ("building", "reading"), [(NO_TIME, NO_TIME), (seen_after(0), seen_after(9))], ids=["no time", "new when built"]
+)
+async def test_files_that_never_change_are_read_with_their_index(
+    tmp_path: Path, building: Fault, reading: Fault
+) -> None:
+    index = f"{tmp_path}/"
+    async with ObjectServer() as server:
+        urls = [f"{server.endpoint}/bucket/{number}.parquet" for number in range(FILES)]
+        for number in range(FILES):
+            server.put(f"bucket/{number}.parquet", file_bytes(100 * number), modified=WRITTEN_S)
+        server.faults = [building]
+        async with asyncpq.Session(cache_policy=asyncpq.immutable()) as session:
+            await session.build_index(urls, [Keys("id"), Footers()], at=index)
+        server.faults = [reading]
+        async with asyncpq.Session(cache_policy=asyncpq.immutable()) as session:
+            dataset = await session.open_dataset(urls, index=index)
+            with asyncpq.measure() as cost:
+                assert (await dataset.lookup({"id": 150}))["id"].to_pylist() == [150]
+            assert not any("without the index" in reason for reason in cost.fallbacks)
