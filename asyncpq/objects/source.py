@@ -688,6 +688,8 @@ async def load_version(source: ObjectSource, context: RequestContext, known: Kno
                 raise
             metrics.restarts += 1
             continue
-        if known is not None and version.decryption is None and version.validator.same_version(known.validator):
+        # else the pages may be those of another version
+        is_told = version.can_validate or source.freshness.policy.kind == "immutable"
+        if known and is_told and version.decryption is None and version.validator.same_version(known.validator):
             version.learn(known)
         return version

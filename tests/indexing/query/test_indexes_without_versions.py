@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.indexing import Footers, Keys
+from asyncpq.indexing import Footers, Keys, Pages
 from asyncpq.testing import Fault, ObjectServer
 from tests.parquet_bytes import parquet_bytes
 
@@ -59,6 +59,27 @@ async def test_files_that_are_replaced(tmp_path: Path, building: Fault, reading:
             assert any(why in reason for reason in cost.fallbacks)
             assert (await dataset.read(where="id >= 9000")).num_rows == 100
             assert await dataset.count() == FILES * 100
+
+
+async def test_pages_of_a_file_that_is_replaced(tmp_path: Path) -> None:
+    def paged_bytes(ids: range) -> bytes:
+        table = pa.table({"id": ids})
+        return parquet_bytes(table, use_dictionary=False, compression="none", max_rows_per_page=100)
+
+    old, new = paged_bytes(range(1000)), paged_bytes(range(999, -1, -1))
+    assert len(old) == len(new)
+    index = f"{tmp_path}/"
+    async with ObjectServer() as server:
+        server.faults = [NO_TIME]
+        urls = [f"{server.endpoint}/bucket/0.parquet"]
+        server.put("bucket/0.parquet", old)
+        async with asyncpq.Session() as session:
+            await session.build_index(urls, [Pages()], at=index)
+        server.put("bucket/0.parquet", new)
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(urls, index=index)
+            found = await dataset.read(where="id >= 950")
+            assert found["id"].to_pylist() == list(range(999, 949, -1))
 
 
 @pytest.mark.parametrize(
