@@ -316,6 +316,8 @@ class Pipeline:
 
     async def _next_running(self) -> _Running:
         """Wait until the unit to deliver next is done; return it."""
+        if self._closed:  # since the caller looked
+            raise closed_while_reading()
         if self._ordered:
             head = self._running[0]  # close() may take it out while it is waited for
             if not head.task.done():

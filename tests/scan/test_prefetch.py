@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -105,6 +107,25 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
     assert done
     with pytest.raises(UsageError, match="closed"):
         reading.result()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_who_is_about_to_wait_is_told_that_it_was_closed(ordered: bool) -> None:
+    runtime = SimpleNamespace(budget=ByteBudget(1000))
+    unit = SimpleNamespace(num_bytes=10, first_bytes=10, pieces=[SimpleNamespace(items=[0], last=True)])
+    jobs = jobs_of(cast("Any", NeverDone()), cast("Any", [unit]))
+    pipeline = Pipeline(jobs, cast("Any", runtime), ordered=ordered)
+    pipeline.start()
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def closed_meanwhile() -> AsyncIterator[None]:
+        await pipeline.close()
+        yield
+
+    with pytest.raises(UsageError, match="closed"):
+        await pipeline.next(closed_meanwhile())
 
 
 class DoneAtOnce(Unbounded):
