@@ -27,7 +27,7 @@ from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener, is_
 from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.datasets.small_files import FEWEST, MOST, MOST_BYTES, SmallFiles
-from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
+from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError, closed_while_reading
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.objects.runtime import INLINE_STEPS, Runtime
@@ -40,6 +40,7 @@ from asyncpq.scan.request import ScanRequest, predicate_steps
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.storage.threads import end_tasks
 from asyncpq.storage.urls import safe_url
+from asyncpq.waiting import wait_futures
 
 T = TypeVar("T")
 
@@ -259,7 +260,10 @@ class DatasetFiles:
         if listing is None or used is None:
             return False
         async with self._runtime.deadline(self._state.url):
-            files = await asyncio.shield(listing)
+            await wait_futures((listing,))
+        if listing.cancelled():
+            raise closed_while_reading()
+        files = listing.result()
         self._listing = None
         same_rows = files.num_rows == used.num_rows
         if files.files is used.files and same_rows and [url for url, _ in files.bad] == [url for url, _ in used.bad]:

@@ -340,7 +340,7 @@ class LocalStore(Unpicklable):
         began = loop.time()
         status = 0
         try:
-            result = await asyncio.shield(self._threads.start(work))
+            result = await self._threads.wait(self._threads.start(work))
             status = 200
         finally:
             seconds = loop.time() - began
@@ -354,7 +354,7 @@ class LocalStore(Unpicklable):
         self._check_open()
         running = self._threads.start(work, *arguments)
         try:
-            return await asyncio.shield(running)
+            return await self._threads.wait(running)
         except asyncio.CancelledError:
             await wait_futures((running,))
             raise
@@ -476,7 +476,7 @@ class LocalObject(Unpicklable):
                 opened.readers += 1
                 reading = self._threads.start(self._read, opened, start, stop)
                 reading.add_done_callback(opened.read_ended)
-                data = await asyncio.shield(reading)
+                data = await self._threads.wait(reading)
             status = 200
         finally:
             seconds, round_ = loop.time() - began, context.round

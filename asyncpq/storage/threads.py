@@ -19,7 +19,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, TypeAlias, TypeVar
 
-from asyncpq.errors import UsageError
+from asyncpq.errors import UsageError, closed_while_reading
 from asyncpq.waiting import wait_futures
 
 T = TypeVar("T")
@@ -149,6 +149,15 @@ class Threads:
             else:
                 self._threads[thread] = ended
         return future
+
+    @staticmethod
+    async def wait(started: asyncio.Future[T]) -> T:
+        """Return the result of a call that :meth:`start` began. Cancelling the caller leaves the call alone. Raises
+        UsageError if :meth:`close` has dropped the call."""
+        await wait_futures((started,))
+        if started.cancelled():
+            raise closed_while_reading()
+        return started.result()
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
         """Drop the calls that have not begun, wait for the running ones, end the threads. Idempotent.

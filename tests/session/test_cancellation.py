@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -205,3 +207,22 @@ def test_at_every_await_with_tiers(tmp_path: Path, operation: str, tiers: str) -
             run("asyncio", lambda: work({"shared_cache": options}))
     else:
         run("asyncio", lambda: work({}))
+
+
+async def test_a_session_that_is_closed_cancels_no_reader(tmp_path: Path) -> None:
+    """Reads of local files end with their rows or a UsageError, wherever they are."""
+    for number in range(3):
+        pq.write_table(pa.table({"id": [number]}), tmp_path / f"{number}.parquet")
+    for turns in range(12):
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(str(tmp_path))
+            urls = await dataset.files()
+            reads = [dataset.take([(url, 0) for url in urls]), dataset.read(), dataset.count("id > 0")]
+            tasks = [asyncio.ensure_future(read) for read in reads]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await session.close()
+            done, late = await asyncio.wait(tasks, timeout=20)
+        assert not late
+        assert not [task for task in done if task.cancelled()], turns
+        assert {type(task.exception()) for task in done} <= {type(None), asyncpq.UsageError}

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from asyncpq.errors import UsageError
 from asyncpq.storage.threads import Threads, _Calls, work_owner
 
 
@@ -81,6 +82,24 @@ async def test_a_call_that_does_not_end_is_left_to_its_thread() -> None:
     finally:
         release.set()
     await until_none_run("asyncpq-hung")
+
+
+async def test_who_waits_is_told_that_the_threads_were_closed() -> None:
+    """A caller that nobody has cancelled gets no CancelledError."""
+    threads = Threads(1, "asyncpq-closed")
+    release = threading.Event()
+    threads.start(release.wait, 60)
+    waiting = asyncio.ensure_future(threads.wait(threads.start(divmod, 7, 3)))
+    given_up = asyncio.ensure_future(threads.wait(threads.start(divmod, 7, 3)))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    closing = asyncio.ensure_future(threads.close())
+    await asyncio.wait((waiting, given_up), timeout=20)
+    release.set()
+    await closing
+    with pytest.raises(UsageError, match="closed"):
+        waiting.result()
+    assert given_up.cancelled()
 
 
 async def test_whoever_gives_up_keeps_no_other_waiting() -> None:
