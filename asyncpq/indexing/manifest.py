@@ -199,7 +199,7 @@ ROOT_BYTES: Final = 64 * 1024
 #: Members of the root that may move to segments of their own.
 LONG: Final = ("segments", "schema", "retired", "dataset")
 
-BOUNDS_VERSION: Final = 1
+BOUNDS_VERSION: Final = 2
 """Version of the segments of the table "bounds", which are made from files' statistics. The number increases when more
 statistics turn out to be wrong (``asyncpq.parquet.writer_faults``): segments of older versions are left out."""
 

@@ -281,13 +281,14 @@ def test_an_empty_file_has_no_interval() -> None:
 _TAIL = b',"crc32":'
 
 
-def as_built_before(content: bytes) -> bytes:
-    """A manifest whose bounds are of no version."""
-    body = content.rpartition(_TAIL)[0].replace(b',"bounds_version":%d' % BOUNDS_VERSION, b"")
+def as_built_before(content: bytes, version: bytes) -> bytes:
+    """A manifest whose bounds are of an older version."""
+    body = content.rpartition(_TAIL)[0].replace(b',"bounds_version":%d' % BOUNDS_VERSION, version)
     return b"%s%s%d}" % (body, _TAIL, zlib.crc32(body))
 
 
-async def test_older_bounds_are_left_out_until_they_are_built_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [b"", b',"bounds_version":1'])
+async def test_older_bounds_are_left_out_until_they_are_built_again(tmp_path: Path, version: bytes) -> None:
     for number in range(3):
         pq.write_table(pa.table({"x": [number * 10, number * 10 + 1]}), tmp_path / f"{number}.parquet")
     at = tmp_path / "_asyncpq"
@@ -296,9 +297,9 @@ async def test_older_bounds_are_left_out_until_they_are_built_again(tmp_path: Pa
     newest = max((at / "manifests").glob("*.json"))
     assert "bounds" in [segment.table.kind for segment in decode(newest.read_bytes()).segments]
     for manifest in (at / "manifests").glob("*.json"):
-        manifest.write_bytes(as_built_before(manifest.read_bytes()))
+        manifest.write_bytes(as_built_before(manifest.read_bytes(), version))
     snapshot, _, copy = (at / "latest").read_bytes().partition(b"\n")
-    (at / "latest").write_bytes(snapshot + b"\n" + as_built_before(copy))
+    (at / "latest").write_bytes(snapshot + b"\n" + as_built_before(copy, version))
     assert "bounds" not in [segment.table.kind for segment in decode(newest.read_bytes()).segments]
 
     async def files_opened() -> int:
