@@ -125,10 +125,10 @@ class OpenedFile:
                 known = await entry.known(operation)
                 context.round = metrics.rounds + 1
             version = await load_version(source, context, known)
-            is_strong = listed is not None and listed.is_strong
+            is_shown = listed is not None and listed.is_strong and _are_comparable(version.validator, listed)
             if _differs(version.validator, listed):
                 version = await source.reload(version, context)
-            elif listed_at is not None and is_strong:
+            elif listed_at is not None and is_shown:
                 source.freshness.seen(version, listed_at)
             if file.pinned and (listed is None or not version.validator.same_version(listed)):
                 raise ObjectChangedError(
@@ -149,7 +149,7 @@ class OpenedFile:
                 opened.share_types(runtime.options.read.extension_types)
                 await check_arrow_schema(version, runtime, operation)
             listed_now = listing is not None and listing.listed_now
-            opened._is_current = listed_now and is_strong and not _differs(version.validator, listed)
+            opened._is_current = listed_now and is_shown and not _differs(version.validator, listed)
         except BaseException:
             await source.handle.close()
             raise
@@ -335,6 +335,11 @@ class OpenedFile:
         """Close the handle of the file's object, and drop the plan: a read of many files keeps their rows alone."""
         self.plan = self.ready = self._preparation = None
         await self.source.handle.close()
+
+
+def _are_comparable(found: Validator, listed: Validator) -> bool:
+    """Whether both have an ETag, or both a version: a store may list what it does not send with an object."""
+    return None not in (found.etag, listed.etag) or None not in (found.version, listed.version)
 
 
 def _differs(found: Validator, listed: Validator | None) -> bool:
