@@ -60,6 +60,7 @@ _KINDS: Final[tuple[tuple[tuple[type[Exception], ...], int, str], ...]] = (
     ((StoreError,), 502, "a request to the store failed"),
     ((UnsupportedFeatureError,), 502, "a file has a feature that the service does not support"),
     ((FormatError,), 502, "a file of the dataset is damaged, or does not fit the others"),
+    ((InvalidOptionError,), 500, "the service is configured with options that do not fit the dataset"),
     ((Exception,), 500, "the service has a defect"),
 )
 

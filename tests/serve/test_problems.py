@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from asyncpq.errors import ColumnNotFoundError, ObjectChangedError, ResourceLimitError, ThrottledError
+from asyncpq.errors import (
+    ColumnNotFoundError,
+    InvalidOptionError,
+    ObjectChangedError,
+    ResourceLimitError,
+    ThrottledError,
+)
 from asyncpq.serve.openapi import openapi_document
 from asyncpq.serve.problems import _KINDS, Problem, clients_errors, problem_of, wrong_request
 from tests.serve.services import client_of, configuration, write_lake
@@ -48,6 +54,14 @@ def test_other_errors_are_logged_under_their_instance(
     assert problem.document["detail"] != type(error).__doc__  # which is for programmers
     assert str(problem.document["instance"]) in caplog.text
     assert str(error) in caplog.text
+
+
+def test_a_wrong_configuration_is_no_defect() -> None:
+    error = InvalidOptionError("storage_options of s3://bucket/a: there is no option 'x'", url="s3://bucket/a")
+    problem = problem_of(error)
+    assert problem.status == 500
+    assert "configured" in str(problem.document["detail"])
+    assert "defect" in str(problem_of(RuntimeError()).document["detail"])
 
 
 def test_openapi_and_the_page_list_each_status_of_an_error() -> None:
