@@ -292,7 +292,7 @@ class PartitionFilter:
         reason = printable(short_text(error))
         if reason not in self._told:
             self._told.add(reason)
-            logger.warning("%s is ignored: %s", what, reason)
+            logger.warning("asyncpq ignores %s: %s", what, reason)
         return True
 
 
