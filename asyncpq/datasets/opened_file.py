@@ -282,9 +282,9 @@ class OpenedFile:
 
     @property
     def is_identified(self) -> bool:
-        """Whether an entry is used that has the validator of the version: the store can tell versions apart, or the
-        object never changes, or the entry is a plan's, whose rows must be read."""
-        return self.version.can_validate or self.file.pinned or self.source.freshness.policy.kind == "immutable"
+        """Whether an entry is used that has the validator of the version: that proves the version, or the entry is a
+        plan's, whose rows must be read."""
+        return self.file.pinned or self.source.freshness.identifies(self.version)
 
     @property
     def is_settled(self) -> bool:

@@ -130,11 +130,16 @@ class Freshness:
         stat."""
         return self._check is None or self._check(pointer.validator)
 
+    def identifies(self, version: ObjectVersion) -> bool:
+        """Return whether an equal validator proves ``version``: the store can validate it, or the object never
+        changes."""
+        return version.can_validate or self.policy.kind == "immutable"
+
     def is_expired(self, version: ObjectVersion) -> bool:
         """Return whether all cached parts of ``version`` must be fetched again: the store cannot validate the
         version, and it is older than the cache policy allows.
         """
-        if version.can_validate or self.policy.kind == "immutable":
+        if self.identifies(version):
             return False
         return time.monotonic() - version.observed_at >= self.policy.max_age_s
 
@@ -688,8 +693,7 @@ async def load_version(source: ObjectSource, context: RequestContext, known: Kno
                 raise
             metrics.restarts += 1
             continue
-        # else the pages may be those of another version
-        is_told = version.can_validate or source.freshness.policy.kind == "immutable"
+        is_told = source.freshness.identifies(version)  # else the pages may be those of another version
         if known and is_told and version.decryption is None and version.validator.same_version(known.validator):
             version.learn(known)
         return version
