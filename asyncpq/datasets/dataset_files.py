@@ -27,7 +27,7 @@ from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile, Opener, is_
 from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.datasets.small_files import FEWEST, MOST, MOST_BYTES, SmallFiles
-from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError, closed_while_reading
+from asyncpq.errors import AsyncpqError, ObjectChangedError, ObjectNotFoundError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.objects.runtime import INLINE_STEPS, Runtime
@@ -38,9 +38,8 @@ from asyncpq.scan.executor import ScanExecutor
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.request import ScanRequest, predicate_steps
 from asyncpq.scan.stream import RecordBatchStream
-from asyncpq.storage.threads import end_tasks
+from asyncpq.storage.threads import end_tasks, result_of
 from asyncpq.storage.urls import safe_url
-from asyncpq.waiting import wait_futures
 
 T = TypeVar("T")
 
@@ -260,10 +259,7 @@ class DatasetFiles:
         if listing is None or used is None:
             return False
         async with self._runtime.deadline(self._state.url):
-            await wait_futures((listing,))
-        if listing.cancelled():
-            raise closed_while_reading()
-        files = listing.result()
+            files = await result_of(listing)
         self._listing = None
         same_rows = files.num_rows == used.num_rows
         if files.files is used.files and same_rows and [url for url, _ in files.bad] == [url for url, _ in used.bad]:

@@ -47,7 +47,7 @@ from asyncpq.storage.base import (
     may_change_unseen,
 )
 from asyncpq.storage.response_checks import RangeRequest, changed, empty
-from asyncpq.storage.threads import Threads
+from asyncpq.storage.threads import Threads, result_of
 from asyncpq.storage.urls import FOLDER_HINT, local_path, safe_url, split_url, unknown_option
 from asyncpq.waiting import wait_futures
 
@@ -340,7 +340,7 @@ class LocalStore(Unpicklable):
         began = loop.time()
         status = 0
         try:
-            result = await self._threads.wait(self._threads.start(work))
+            result = await result_of(self._threads.start(work))
             status = 200
         finally:
             seconds = loop.time() - began
@@ -354,7 +354,7 @@ class LocalStore(Unpicklable):
         self._check_open()
         running = self._threads.start(work, *arguments)
         try:
-            return await self._threads.wait(running)
+            return await result_of(running)
         except asyncio.CancelledError:
             await wait_futures((running,))
             raise
@@ -476,7 +476,7 @@ class LocalObject(Unpicklable):
                 opened.readers += 1
                 reading = self._threads.start(self._read, opened, start, stop)
                 reading.add_done_callback(opened.read_ended)
-                data = await self._threads.wait(reading)
+                data = await result_of(reading)
             status = 200
         finally:
             seconds, round_ = loop.time() - began, context.round

@@ -150,15 +150,6 @@ class Threads:
                 self._threads[thread] = ended
         return future
 
-    @staticmethod
-    async def wait(started: asyncio.Future[T]) -> T:
-        """Return the result of a call that :meth:`start` began. Cancelling the caller leaves the call alone. Raises
-        UsageError if :meth:`close` has dropped the call."""
-        await wait_futures((started,))
-        if started.cancelled():
-            raise closed_while_reading()
-        return started.result()
-
     async def close(self, timeout_s: float = CLOSE_S) -> None:
         """Drop the calls that have not begun, wait for the running ones, end the threads. Idempotent.
 
@@ -226,6 +217,15 @@ def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> Non
                 del result
         del call, work  # a waiting thread holds no arguments
     ended.set_result(None)
+
+
+async def result_of(started: asyncio.Future[T]) -> T:
+    """Return the result of a call or task that goes on if the caller is cancelled. Raises UsageError if it was
+    cancelled itself, as the end of a session does."""
+    await wait_futures((started,))
+    if started.cancelled():
+        raise closed_while_reading()
+    return started.result()
 
 
 async def results_of(work: Sequence[Awaitable[T]]) -> list[T]:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 import pytest
 
 from asyncpq.errors import UsageError
-from asyncpq.storage.threads import Threads, _Calls, work_owner
+from asyncpq.storage.threads import Threads, _Calls, result_of, work_owner
 
 
 async def test_closing_waits_for_what_runs_and_keeps_the_loop_going() -> None:
@@ -89,8 +89,8 @@ async def test_who_waits_is_told_that_the_threads_were_closed() -> None:
     threads = Threads(1, "asyncpq-closed")
     release = threading.Event()
     threads.start(release.wait, 60)
-    waiting = asyncio.ensure_future(threads.wait(threads.start(divmod, 7, 3)))
-    given_up = asyncio.ensure_future(threads.wait(threads.start(divmod, 7, 3)))
+    waiting = asyncio.ensure_future(result_of(threads.start(divmod, 7, 3)))
+    given_up = asyncio.ensure_future(result_of(threads.start(divmod, 7, 3)))
     await asyncio.sleep(0)
     given_up.cancel()
     closing = asyncio.ensure_future(threads.close())
